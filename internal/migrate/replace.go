@@ -48,6 +48,10 @@ const holdPrefetch = 200
 // They arrive behind younger ones.
 const few = 3
 
+// mostPatience is how long a switch waits for such a moment. With many messages a second there is
+// none, and all that are on the way, holdPrefetch at most, arrive behind younger ones.
+const mostPatience = 2 * time.Second
+
 // consumersKey begins the key of the binding that notes how many consumers the queue had.
 const consumersKey = "consumers="
 
@@ -507,7 +511,16 @@ func (r *Runner) moveAndSwitch(
 		return err
 	})
 	group.Go(func() error {
-		for moved := h.moved.Load(); moved < ready || h.taken.Load() > moved+few; moved = h.moved.Load() {
+		var caughtUp time.Time
+		for {
+			moved := h.moved.Load()
+			onTheWay := h.taken.Load() - moved
+			if moved >= ready && caughtUp.IsZero() {
+				caughtUp = time.Now()
+			}
+			if !caughtUp.IsZero() && (onTheWay <= few || time.Since(caughtUp) > mostPatience) {
+				return turn(ctx)
+			}
 			select {
 			case err := <-ended:
 				if err != nil {
@@ -519,7 +532,6 @@ func (r *Runner) moveAndSwitch(
 			case <-time.After(5 * time.Millisecond):
 			}
 		}
-		return turn(ctx)
 	})
 	return group.Wait()
 }

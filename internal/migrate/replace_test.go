@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -540,4 +541,219 @@ func TestReplaceIsRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While messages fail and wait for their retries, the queue that dlxctl made is replaced: each comes
+// back, once.
+func TestReplaceWithRetriesOnTheirWay(t *testing.T) {
+	t.Parallel()
+	for _, types := range [][2]string{{"classic", "quorum"}, {"quorum", "classic"}} {
+		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
+			t.Parallel()
+			target := brokertest.VHost(t)
+			entry := `{name: new, type: %s, bindings: [{exchange: events, key: "order.#"}]}`
+			file := func(typ string) string { return fmt.Sprintf(managedFile, "2s", fmt.Sprintf(entry, typ)) }
+			before := newStageIn(t, target, file(types[0]), "", nil)
+			before.apply(t, before.want)
+			s := newStageIn(t, target, file(types[1]), "", nil)
+			s.process(t)
+			stop := s.failOnce(t, "new")
+			ch, confirmed := s.target.Confirming(t), map[string]bool{}
+			quit, done := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(done)
+				for n := 0; ; n++ {
+					select {
+					case <-quit:
+						return
+					case <-time.After(5 * time.Millisecond):
+					}
+					id := fmt.Sprint(n)
+					c, err := ch.PublishWithDeferredConfirm("events", "order.new", true, false,
+						amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent})
+					if err != nil || !c.Wait() {
+						t.Errorf("a message was not confirmed: %v", err)
+						return
+					}
+					confirmed[id] = true
+				}
+			}()
+			wait(t, time.Second)
+			if err := s.replacer(t).Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			close(quit)
+			<-done
+			lost, doubled := s.account(t, confirmed)
+			if lost > 0 || doubled > 0 {
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+				s.where(t, confirmed)
+			}
+			s.replaced(t)
+			stop()
+			t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
+		})
+	}
+}
+
+// failOnce consumes as a service does that reconnects, and rejects each message once.
+func (s *stage) failOnce(t *testing.T, queue string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	var done sync.WaitGroup
+	done.Go(func() {
+		s.through(ctx, func(ch *amqp091.Channel) error {
+			deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
+			if err != nil {
+				return err
+			}
+			for {
+				select {
+				case <-ctx.Done():
+					return nil
+				case d, ok := <-deliveries:
+					if !ok {
+						return errors.New("interrupted")
+					}
+					if _, again := d.Headers[s.want.CountHeader]; !again {
+						if err := d.Reject(false); err != nil { // it is dead-lettered, and comes back
+							return err
+						}
+						continue
+					}
+					s.mu.Lock()
+					s.seen[d.MessageId]++
+					s.mu.Unlock()
+					if err := d.Ack(false); err != nil {
+						return err
+					}
+				}
+			}
+		})
+	})
+	return func() { cancel(); done.Wait() }
+}
+
+// A message that expires in the hold is dead-lettered as it would have been in the queue.
+func TestReplaceDeadLettersWhatExpires(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
+	r := s.replacer(t)
+	said := r.Report
+	r.Report = func(format string, args ...any) {
+		said(format, args...)
+		if strings.HasPrefix(fmt.Sprintf(format, args...), "replace: proving") {
+			c, err := s.target.Confirming(t).PublishWithDeferredConfirm("f", "", true, false,
+				amqp091.Publishing{MessageId: "short", DeliveryMode: amqp091.Persistent, Expiration: "100"})
+			if err != nil || !c.Wait() {
+				t.Errorf("publish: %v", err)
+			}
+		}
+	}
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.replaced(t)
+	d, ok, err := s.target.Channel(t).Get("shop.quick.failed", true)
+	if err != nil || !ok || d.MessageId != "short" || d.RoutingKey != topology.AddressKey("new") {
+		t.Errorf("the failed queue has %q with the key %q: %t, %v", d.MessageId, d.RoutingKey, ok, err)
+	}
+}
+
+// A service that binds the queue while its messages go to the hold keeps that binding, and what is
+// said of doubled messages is true.
+func TestReplaceWhileAServiceBinds(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	for _, step := range []string{"replace: proving", "replace: declared", "replace: moving"} {
+		t.Run(strings.TrimPrefix(step, "replace: "), func(t *testing.T) {
+			t.Parallel()
+			s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
+			stop := s.consumeThrough(t, "new")
+			defer stop()
+			published := s.publish(t, 400*time.Millisecond)
+			r, service := s.replacer(t), s.target.Channel(t)
+			var told strings.Builder
+			said := r.Report
+			r.Report = func(format string, args ...any) {
+				said(format, args...)
+				fmt.Fprintf(&told, format+"\n", args...)
+				if strings.HasPrefix(fmt.Sprintf(format, args...), step) {
+					for _, key := range []string{"later.#", "order.#"} { // one that is new, and one that it had
+						if err := service.QueueBind("new", key, "t", false, nil); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			}
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			confirmed := published()
+			lost, doubled := s.account(t, confirmed)
+			if lost > 0 || doubled > 0 && !strings.Contains(told.String(), "these are doubled") {
+				t.Errorf("%d of %d messages were lost, %d doubled:\n%s", lost, len(confirmed), doubled, &told)
+			}
+			s.tidy(t)
+			for _, key := range []string{"later.#", "order.#"} {
+				if !slices.ContainsFunc(s.inspect(t).Have.Bindings, func(b topology.Binding) bool {
+					return b.Destination == "new" && b.Key == key
+				}) {
+					t.Errorf("the binding %s of the service is gone", key)
+				}
+			}
+			t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
+		})
+	}
+}
+
+// The node is stopped or killed in each stage of a replacement, under publishers and consumers that
+// connect again, and migrate is run again: nothing that was confirmed is lost.
+func TestReplaceWhileTheBrokerIsKilled(t *testing.T) {
+	t.Parallel()
+	node := brokertest.Node(t)
+	s := replaceStage(t, node.VHost(t), "classic", "quorum", nil)
+	published := s.publishThrough(t)
+	stop := s.consumeThrough(t, "new")
+	allow := []plan.Consent{{Hazard: topology.ReplacesQueue, Object: "new"}, {Hazard: topology.DropsRouting, Object: "new"}}
+	for _, step := range []string{
+		"replace: bind the switch", "replace: switch from new", "replace: proving", "replace: deleted", "replace: moving",
+		"replace: switch from its hold", "replace: bind new",
+	} {
+		struck := false
+		r := s.replacer(t)
+		r.Allow = allow
+		said := r.Report
+		r.Report = func(format string, args ...any) {
+			said(format, args...)
+			if strings.HasPrefix(fmt.Sprintf(format, args...), step) && !struck {
+				struck = true
+				node.Kill(t)
+			}
+		}
+		err := r.Run(t.Context())
+		if struck && err == nil {
+			t.Errorf("%s: the end of the node was not noticed", step)
+		}
+		if struck {
+			node.Start(t)
+		}
+		t.Logf("%s: struck %t, %v", step, struck, err)
+	}
+	r := s.replacer(t)
+	r.Allow = append(slices.Clone(allow), plan.Consent{Hazard: topology.StopsConsumers, Object: "new"})
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	confirmed := published()
+	lost, doubled := s.account(t, confirmed) // a consumer that loses its connection sees messages again
+	if lost > 0 {
+		t.Errorf("%d of %d messages were lost", lost, len(confirmed))
+		s.where(t, confirmed)
+	}
+	stop()
+	s.replaced(t)
+	t.Logf("%d confirmed, %d lost, %d came again", len(confirmed), lost, doubled)
 }
