@@ -52,8 +52,13 @@ const few = 3
 // none, and all that are on the way, holdPrefetch at most, arrive behind younger ones.
 const mostPatience = 2 * time.Second
 
-// consumersKey begins the key of the binding that notes how many consumers the queue had.
-const consumersKey = "consumers="
+// The beginnings of the keys of the bindings that note how many consumers the queue had, and which
+// connections they had, of which mostNoted are noted.
+const (
+	consumersKey = "consumers="
+	consumerKey  = "consumer="
+	mostNoted    = 50
+)
 
 // replacementOf returns the replacement of a queue under its name: a move to its hold.
 func replacementOf(topologyName, queue string) Move {
@@ -307,7 +312,7 @@ func (m Move) park(state topology.State) cutoverStep {
 func (m Move) keepParked(f found) cutoverStep {
 	switch own := lacking(f.onLegacy, f.onSwitch); {
 	case len(own) > 0:
-		return cutoverStep{Doing: "bind the switch exchange of " + m.Legacy, Changes: m.bindSwitch(own), Doubled: true}
+		return cutoverStep{Doing: "bind the switch exchange of " + m.Legacy, Changes: m.bindSwitch(own)}
 	case len(f.onLegacy) > 0:
 		return m.unbindLegacy(f.onLegacy)
 	default:
@@ -350,6 +355,9 @@ func (r *Runner) steps(ctx context.Context, m Move, next func(topology.State) cu
 		if step.Doubled {
 			r.say("replace: a service has bound %s, and until now messages of this binding came to it and to its hold: these are doubled",
 				m.Legacy)
+			r.mu.Lock()
+			r.rebound[m.Legacy] = true
+			r.mu.Unlock()
 		}
 		return step.Changes, err
 	})
@@ -418,6 +426,9 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 		switch {
 		case !errors.Is(err, broker.ErrRefused):
 			return err
+		case time.Since(began) >= r.Wait && held == 0:
+			return fmt.Errorf("%w: the queue %s is empty and cannot be deleted: messages come to it by its name, or a service binds it again and again",
+				ErrWaiting, m.Legacy)
 		case time.Since(began) >= r.Wait:
 			return fmt.Errorf("%w: the queue %s is not empty: it has %s ready, %s, and %s; run migrate again when its consumers have worked through it, or with --drain now",
 				ErrWaiting, m.Legacy, messages(state.Usage[m.Legacy].Ready), state.Usage[m.Legacy].NotReady(),
@@ -627,23 +638,43 @@ func (r *Runner) declareAnew(ctx context.Context, m Move, state topology.State, 
 	return wait.For(ctx, r.Settle)
 }
 
-// noteConsumers notes on the broker how many consumers the queue has, for the comparison afterwards.
+// noteConsumers notes on the broker how many consumers the queue has, and which connections consume
+// it, for the comparison afterwards: as bindings of the hold to its end, which is a fanout, so that
+// no route changes.
 func (r *Runner) noteConsumers(ctx context.Context, m Move, state topology.State, n int64) error {
-	mark := topology.Binding{
-		Source: m.successorEnd(), Destination: m.New, DestinationType: topology.ToQueue,
-		Key: fmt.Sprint(consumersKey, n), Arguments: m.ownerMark(),
+	connections, err := r.Management.Subscribers(ctx, m.Legacy)
+	if err != nil {
+		return err
 	}
-	var changes []plan.Change
-	for _, b := range state.Have.Bindings {
-		if b.Source == m.successorEnd() && b.Destination == m.New && strings.HasPrefix(b.Key, consumersKey) {
-			if b.Key == mark.Key {
-				return nil
-			}
-			changes = append(changes, remove(b)) // the end has other bindings: it is a fanout
+	keys := []string{fmt.Sprint(consumersKey, n)}
+	for _, name := range connections[:min(len(connections), mostNoted)] {
+		if len(consumerKey+name) <= topology.MaxNameBytes {
+			keys = append(keys, consumerKey+name)
 		}
 	}
-	c := create(mark)
-	return r.execute(ctx, append([]plan.Change{c}, changes...))
+	var changes []plan.Change
+	for _, b := range m.consumerMarks(state) {
+		if !slices.Contains(keys, b.Key) {
+			changes = append(changes, remove(b)) // the end has another binding to the hold
+		}
+	}
+	for _, key := range keys {
+		if !slices.ContainsFunc(m.consumerMarks(state), func(b topology.Binding) bool { return b.Key == key }) {
+			changes = append(changes, create(topology.Binding{
+				Source: m.successorEnd(), Destination: m.New, DestinationType: topology.ToQueue, Key: key,
+				Arguments: m.ownerMark(),
+			}))
+		}
+	}
+	return r.execute(ctx, changes)
+}
+
+// consumerMarks returns the bindings that note the consumers of the queue.
+func (m Move) consumerMarks(state topology.State) []topology.Binding {
+	return slices.DeleteFunc(slices.Clone(state.Have.Bindings), func(b topology.Binding) bool {
+		return b.Source != m.successorEnd() || b.Destination != m.New ||
+			!strings.HasPrefix(b.Key, consumersKey) && !strings.HasPrefix(b.Key, consumerKey)
+	})
 }
 
 // giveBack moves what is in the hold to the queue, lets the switch lead there, binds the queue again,
@@ -755,9 +786,9 @@ func (r *Runner) consumersBack(ctx context.Context, m Move) error {
 			return err
 		}
 		var before int64
-		for _, b := range state.Have.Bindings {
-			if n, isMark := strings.CutPrefix(b.Key, consumersKey); isMark && b.Source == m.successorEnd() {
-				_, _ = fmt.Sscan(n, &before) // this file has written it
+		for _, b := range m.consumerMarks(state) {
+			if n, isCount := strings.CutPrefix(b.Key, consumersKey); isCount {
+				_, _ = fmt.Sscan(n, &before) // noteConsumers has written it
 			}
 		}
 		now, err := r.consumers(ctx, state, m.Legacy)
@@ -768,9 +799,13 @@ func (r *Runner) consumersBack(ctx context.Context, m Move) error {
 			return nil
 		}
 		if time.Since(began) >= r.Wait {
-			return fmt.Errorf("%w: %s is replaced and gets its messages, but it has %s, and had %d before: restart the services that did not subscribe again, then run migrate again, or with %s",
+			silent, err := r.silent(ctx, m, state)
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("%w: %s is replaced and gets its messages, but it has %s, and had %d before: restart the services that did not subscribe again, then run migrate again, or with %s%s",
 				ErrWaiting, m.Legacy, text.Count(now, "consumer"), before,
-				plan.Consent{Hazard: topology.StopsConsumers, Object: m.Legacy}.Flag())
+				plan.Consent{Hazard: topology.StopsConsumers, Object: m.Legacy}.Flag(), silent)
 		}
 		if !said {
 			said = true
@@ -783,13 +818,38 @@ func (r *Runner) consumersBack(ctx context.Context, m Move) error {
 	}
 }
 
+// silent names the connections that consumed the queue before, are still open, and no longer consume
+// it, each with the command that closes it. It is empty if none is known.
+func (r *Runner) silent(ctx context.Context, m Move, state topology.State) (string, error) {
+	now, err := r.Management.Subscribers(ctx, m.Legacy)
+	if err != nil {
+		return "", err
+	}
+	open, err := r.Management.Connections(ctx)
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	for _, b := range m.consumerMarks(state) {
+		name, noted := strings.CutPrefix(b.Key, consumerKey)
+		if client, stays := open[name]; noted && stays && !slices.Contains(now, name) {
+			fmt.Fprintf(&out, "\n  still connected, and does not consume it: %s (%s); to close it: curl -u USER -X DELETE %s",
+				name, text.Name(client), text.ShellQuote(r.Management.ConnectionURL(name)))
+		}
+	}
+	return out.String(), nil
+}
+
 // replacedAccount says how many messages waited in the hold, and how many may be doubled.
 func (r *Runner) replacedAccount(m Move) string {
-	h := r.moverOf(m.New, m.Legacy)
-	if h == nil {
-		return "no message waited in its hold"
+	out := "no message waited in its hold"
+	if h := r.moverOf(m.New, m.Legacy); h != nil {
+		out = "this run moved " + h.counts()
 	}
-	return "this run moved " + h.counts()
+	if r.takeRebound(m) {
+		out += ", and those that a service has doubled by its binding (see above)"
+	}
+	return out
 }
 
 // consents reports whether the user consents to a hazard for a queue.
