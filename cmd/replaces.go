@@ -11,6 +11,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -77,8 +78,13 @@ func (k *migrateCommand) propose(
 		return err
 	}
 	if !k.write {
-		return fmt.Errorf("%w: the file does not replace the queue yet; change it as shown above, or pass --write",
-			migrate.ErrRefused)
+		same := ""
+		if own := ownQueues(want); slices.Contains(own, legacy[0]) {
+			same = fmt.Sprintf("; or replace the queue under its own name, where RabbitMQ cannot change it: dlxctl migrate %s %s",
+				text.ShellQuote(legacy[0]), plan.Consent{Hazard: topology.ReplacesQueue, Object: legacy[0]}.Flag())
+		}
+		return fmt.Errorf("%w: the file does not replace the queue yet; change it as shown above, or pass --write%s",
+			migrate.ErrRefused, same)
 	}
 	for _, f := range edit.Edited() {
 		if err := overwrite(f); err != nil {

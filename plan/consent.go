@@ -163,6 +163,9 @@ func (p Plan) refusals(allow []Consent) map[topology.Hazard][]Change {
 	s := p.consents(allow)
 	out := map[topology.Hazard][]Change{}
 	for _, c := range p.Changes {
+		if c.ReplacesQueue() {
+			continue // it is blocked
+		}
 		for _, h := range s.refused(c) {
 			out[h] = append(out[h], c)
 		}

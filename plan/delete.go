@@ -170,6 +170,11 @@ func (r resolved) replaced(have, want topology.Queue, fields []Field) Change {
 		}
 		return c
 	}
+	if slices.Contains(hazards, topology.DropsRouting) && slices.Contains(r.want.Replace, want.Name) {
+		if c := r.replacing(c, have, want); c.ReplacesQueue() { // which keeps what is routed to it
+			return c
+		}
+	}
 	if want.Label.Role != topology.RoleWork && r.bound(have.Name) && !slices.Contains(hazards, topology.DropsRouting) {
 		hazards = append(hazards, topology.DropsRouting)
 	}

@@ -25,7 +25,7 @@ func TestAQueueIsReplacedWithConsent(t *testing.T) {
 	}
 	mine, other := []plan.Consent{{Hazard: topology.ReplacesQueue, Object: "q"}},
 		[]plan.Consent{{Hazard: topology.ReplacesQueue, Object: "r"}, {Hazard: topology.LosesMessages, Object: "q"}}
-	if err := plan.Check(p, other); !errors.Is(err, plan.ErrHazard) {
+	if err := plan.Check(p, other); !errors.Is(err, plan.ErrBlocked) {
 		t.Errorf("without consent Check returns %v", err)
 	}
 	if err := plan.Check(p, mine); err != nil {

@@ -200,7 +200,7 @@ func (t *textWriter) immutable() {
 }
 
 // replacesQueue says once what holds for all queues that are replaced under their names.
-const replacesQueue = "RabbitMQ cannot change such a queue: it would answer 406 PRECONDITION_FAILED. With consent, 'dlxctl migrate' deletes it once it is proved empty and declares it again. What is routed to it waits in a hold meanwhile, some 10 to 20 seconds, and none of that is lost. Its consumers get basic.cancel and have to subscribe again; a service that declares it with the old arguments gets 406. What is published to its name through the default exchange between the two is lost, unless it is mandatory. Else keep the queue as it is (see the suggested fixes), or replace it with a new queue (replaces: and dlxctl migrate): that is better if publishers use its name, or if consumers cannot subscribe again by themselves"
+const replacesQueue = "RabbitMQ cannot change such a queue: it would answer 406 PRECONDITION_FAILED. With consent, 'dlxctl migrate' deletes it once it is proved empty and declares it again. What is routed to it waits in a hold meanwhile, some 10 seconds, and none of that is lost. Its consumers get basic.cancel and have to subscribe again; a service that declares it with the old arguments gets 406. What is published to its name through the default exchange between the two is lost, unless it is mandatory. Else keep the queue as it is (see the suggested fixes), or replace it with a new queue (replaces: and dlxctl migrate): that is better if publishers use its name, or if consumers cannot subscribe again by themselves"
 
 // replacements explains the queues that are replaced under their names, if there are any.
 func (t *textWriter) replacements() {
@@ -262,7 +262,7 @@ func (t *textWriter) head(c plan.Change) string {
 		head += " (" + typ + ")"
 	}
 	if c.ReplacesQueue() {
-		head = fmt.Sprintf("%s %s %s: %s: replaced under its name", t.symbol(plan.Replace), c.Kind, nameOf(c), differences(c))
+		head = fmt.Sprintf("%s %s %s: %s: replaced under its name", text.Paint(t.o.Style.Blocked, "-/+"), c.Kind, nameOf(c), differences(c))
 	}
 	if c.Reroute != nil {
 		head = fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, text.Name(c.Name))
@@ -273,16 +273,19 @@ func (t *textWriter) head(c plan.Change) string {
 	return head + text.Paint(t.o.Style.Danger, hazards(c))
 }
 
-// differences says in one line what becomes of a queue that is replaced: "classic -> quorum,
-// x-max-length 1000 -> (none)".
+// differences says in one line what becomes of a queue that is replaced, its type first: "classic ->
+// quorum, x-max-length 1000 -> (none)".
 func differences(c plan.Change) string {
-	return strings.Join(text.Each(c.Fields, func(f plan.Field) string {
+	var out []string
+	for _, f := range c.Fields {
 		change := plain(f.Name, f.Before) + " -> " + plain(f.Name, f.After)
 		if f.Name == topology.ArgQueueType {
-			return change
+			out = append([]string{change}, out...)
+		} else {
+			out = append(out, f.Name+" "+change)
 		}
-		return f.Name + " " + change
-	}), ", ")
+	}
+	return strings.Join(out, ", ")
 }
 
 // details writes what is below the first line of a change: its fields, what is at risk, and why.
