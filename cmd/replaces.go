@@ -172,8 +172,8 @@ func (k *migrateCommand) replaces(want topology.Compiled, queue string) bool {
 	})
 }
 
-// unknown returns the names that are neither legacy queues, nor queues that are to be replaced under
-// their names or whose replacement is not finished.
+// unknown returns the names that are neither legacy queues, nor queues that are to be replaced
+// under their names or whose replacement is not finished.
 func (k *migrateCommand) unknown(ctx context.Context, want topology.Compiled, names []string) ([]string, error) {
 	own := ownQueues(want)
 	begun := slices.DeleteFunc(unnamed(want, names), func(name string) bool {

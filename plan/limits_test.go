@@ -44,7 +44,8 @@ func TestLimitsOfALiveQueue(t *testing.T) {
 			says: "write arguments: {x-max-length: 5}; no policy can raise or remove it, as ",
 		},
 		"removed": {
-			have: "x-max-length: 5", held: 1, want: "blocked x-max-length replaces-queue", says: "no policy can raise or remove it, as ",
+			have: "x-max-length: 5", held: 1, want: "blocked x-max-length replaces-queue",
+			says: "no policy can raise or remove it, as ",
 		},
 		"overflow of a quorum queue": {
 			have: "x-overflow: drop-head", after: "x-overflow: reject-publish",

@@ -104,8 +104,8 @@ func replacementsOf(want topology.Compiled, state topology.State) map[string]boo
 	return out
 }
 
-// Differs reports whether a queue exists and the broker cannot turn it into the one of the file: its
-// type or its arguments differ.
+// Differs reports whether a queue exists and the broker cannot turn it into the one of the file:
+// its type or its arguments differ.
 func Differs(want topology.Compiled, state topology.State, queue string) bool {
 	r := newResolver(policy.WithMatched(want, state.Have.Queues), state)
 	r.begun = nil // the replacement itself asks

@@ -87,8 +87,8 @@ func TestQueuesThatCannotBeReplacedUnderTheirNames(t *testing.T) {
 	}
 }
 
-// While a queue is being replaced, a plan leaves the queue, its bindings and its hold alone, whatever
-// of them exists, and is blocked.
+// While a queue is being replaced, a plan leaves the queue, its bindings and its hold alone,
+// whatever of them exists, and is blocked.
 func TestAPlanLeavesAnUnfinishedReplacementAlone(t *testing.T) {
 	t.Parallel()
 	mark := args{"x-managed-by": "dlxctl/shop"}

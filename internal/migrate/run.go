@@ -46,9 +46,9 @@ type Runner struct {
 	// Forward leaves a forwarder in place of a legacy queue to which publishers still
 	// send by its name.
 	Forward bool
-	// Allow holds the consents of the user: DropsRouting to delete a queue although publishers may send
-	// to it by its name, ReplacesQueue to replace a queue under its name, and StopsConsumers to end a
-	// replacement although consumers have not subscribed again.
+	// Allow holds the consents of the user: DropsRouting to delete a queue although publishers may
+	// send to it by its name, ReplacesQueue to replace a queue under its name, and StopsConsumers to
+	// end a replacement although consumers have not subscribed again.
 	Allow []plan.Consent
 	// CheckRights fails if the user lacks one of the rights, before the first write.
 	// Nil: rights are not checked.

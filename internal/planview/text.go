@@ -262,7 +262,8 @@ func (t *textWriter) head(c plan.Change) string {
 		head += " (" + typ + ")"
 	}
 	if c.ReplacesQueue() {
-		head = fmt.Sprintf("%s %s %s: %s: replaced under its name", text.Paint(t.o.Style.Blocked, "-/+"), c.Kind, nameOf(c), differences(c))
+		head = fmt.Sprintf("%s %s %s: %s: replaced under its name", text.Paint(t.o.Style.Blocked, "-/+"), c.Kind,
+			nameOf(c), differences(c))
 	}
 	if c.Reroute != nil {
 		head = fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, text.Name(c.Name))
@@ -273,8 +274,8 @@ func (t *textWriter) head(c plan.Change) string {
 	return head + text.Paint(t.o.Style.Danger, hazards(c))
 }
 
-// differences says in one line what becomes of a queue that is replaced, its type first: "classic ->
-// quorum, x-max-length 1000 -> (none)".
+// differences says in one line what becomes of a queue that is replaced, its type first: "classic
+// -> quorum, x-max-length 1000 -> (none)".
 func differences(c plan.Change) string {
 	var out []string
 	for _, f := range c.Fields {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Subscribers returns the names of the connections that consume a queue, in order, as the statistics
-// show them. A user with the tag management sees only its own.
+// Subscribers returns the names of the connections that consume a queue, in order, as the
+// statistics show them. A user with the tag management sees only its own.
 func (m *Client) Subscribers(ctx context.Context, queue string) ([]string, error) {
 	var list []struct {
 		Queue struct {
