@@ -108,12 +108,14 @@ func replacementsOf(want topology.Compiled, state topology.State) map[string]boo
 // its type or its arguments differ.
 func Differs(want topology.Compiled, state topology.State, queue string) bool {
 	r := newResolver(policy.WithMatched(want, state.Have.Queues), state)
-	r.begun = nil // the replacement itself asks
-	compared := r.queues()
-	have := byName(compared.have, func(q topology.Queue) string { return q.Name })
-	for _, q := range compared.want {
-		if h, exists := have[q.Name]; exists && q.Name == queue {
-			return len(differing(asFields(h.Properties()), asFields(q.Properties()))) > 0
+	have, exists := r.existing[queue]
+	if !exists {
+		return false
+	}
+	for _, want := range r.want.Queues {
+		if want.Name == queue && !want.External {
+			have.Arguments = r.attached(have, aligned(have.Arguments, want.Arguments, comparedQueueArguments()))
+			return len(differing(asFields(have.Properties()), asFields(want.Properties()))) > 0
 		}
 	}
 	return false

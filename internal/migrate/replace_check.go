@@ -37,7 +37,11 @@ func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State
 	}
 	work := Move{Topology: m.Topology, New: m.Legacy}
 	for _, c := range plan.Make(r.Topology, state, plan.Options{}).Changes {
-		if c.Action == plan.Blocked && !c.IsEndured() && c.Name != m.Legacy && work.needs(r.Topology, c) {
+		itself := c.Kind == topology.KindQueue && c.Name == m.Legacy
+		if itself && (c.Immutable || m.find(state).successor) {
+			continue // what cannot be replaced is said above, and what has begun is no reason
+		}
+		if c.Action == plan.Blocked && !c.IsEndured() && (itself || work.needs(r.Topology, c)) {
 			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
 		}
 	}
@@ -99,7 +103,7 @@ func (r *Runner) replacementRights(state topology.State, moves []Move) []plan.Ri
 				p.Changes = append(p.Changes, create(b))
 			}
 		}
-		for _, q := range []topology.Queue{r.hold(m), r.wanted(m)} {
+		for _, q := range []topology.Queue{r.hold(m), r.trial(m), r.wanted(m)} {
 			p.Changes = append(p.Changes, create(q), remove(q))
 		}
 		for _, name := range []string{m.legacyEnd(), m.successorEnd()} { // the mover

@@ -64,6 +64,11 @@ func (s *stage) replaced(t *testing.T) {
 	for _, c := range p.Drift {
 		t.Errorf("drift: %s", c.Name)
 	}
+	for _, q := range state.Have.Queues {
+		if topology.IsReplacementHold("shop", q) {
+			t.Errorf("the queue %s is left", q.Name)
+		}
+	}
 }
 
 // Under load, through every type of exchange, a queue is replaced under its name: no message is
@@ -786,4 +791,28 @@ func TestReplaceWhileTheBrokerIsKilled(t *testing.T) {
 	stop()
 	s.replaced(t)
 	t.Logf("%d confirmed, %d lost, %d came again", len(confirmed), lost, doubled)
+}
+
+// What the broker refuses to declare is known before anything is routed elsewhere or deleted.
+func TestReplaceWithARefusedDeclaration(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
+	for i, q := range s.want.Queues {
+		if q.Name == "new" { // no file has it: validate and plan refuse such values
+			s.want.Queues[i].Arguments = q.Arguments.With("x-quorum-initial-group-size", int64(-1))
+		}
+	}
+	before := bindingsOf(s.inspect(t))
+	err := s.replacer(t).Run(t.Context())
+	if !errors.Is(err, migrate.ErrRefused) {
+		t.Errorf("it returns %v", err)
+	}
+	if d := cmp.Diff(before, bindingsOf(s.inspect(t))); d != "" || !s.exists(t, "new") {
+		t.Errorf("bindings (-before +after):\n%s", d)
+	}
+	s.tidy(t)
+	if left := migrate.Unfinished(s.want, s.inspect(t)); len(left) > 0 {
+		t.Errorf("the hold of %v is left", left)
+	}
 }

@@ -163,11 +163,23 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 			return err
 		}
 	}
+	if err := r.tryDeclaration(ctx, m); err != nil {
+		return err
+	}
+	waiting, err := r.readyIn(ctx, m.New)
+	if err != nil {
+		return err
+	}
 	conn, err := amqp.Dial(ctx, r.Endpoint)
 	if err != nil {
 		return err
 	}
-	if err := answers(ctx, conn, m.New); err != nil {
+	if waiting > 0 { // it answers, and to ask it for a message changes their order
+		err = conn.Close()
+	} else {
+		err = answers(ctx, conn, m.New)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: the queue %s must answer before messages are routed to it: %w", ErrRefused, m.New, err)
 	}
 	if err := wait.For(ctx, young); err != nil {
@@ -177,6 +189,26 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 		return err
 	}
 	return r.execute(ctx, m.makeEnd(m.find(state), m.successorEnd()))
+}
+
+// tryDeclaration declares a queue as the file has it, under another name, and deletes it: what the
+// broker refuses must be known before the queue itself is deleted.
+func (r *Runner) tryDeclaration(ctx context.Context, m Move) error {
+	q := r.trial(m)
+	if err := r.execute(ctx, []plan.Change{create(q)}); err != nil {
+		return fmt.Errorf("%w: the broker does not accept the queue %s as the file has it: %w", ErrRefused, m.Legacy, err)
+	}
+	c := remove(q)
+	c.Hazards = []topology.Hazard{topology.LosesMessages, topology.StopsConsumers} // nothing leads to it
+	return r.execute(ctx, []plan.Change{c})
+}
+
+// trial returns the queue of tryDeclaration.
+func (r *Runner) trial(m Move) topology.Queue {
+	q := r.wanted(m)
+	q.Name = m.switchName() + ".trial"
+	q.Arguments = q.Arguments.With(topology.ArgManagedBy, topology.DeskMark(m.Topology))
+	return q
 }
 
 // moveRest moves what is in the queue to the hold, and switches as move does. It returns how many
