@@ -83,6 +83,9 @@ func (k *deskServeCommand) run(c *cobra.Command) error {
 	}
 	defer closeDesk()
 	config.For(d)
+	d.Unrecorded = func(run string, err error) {
+		config.Log.Warn("run not recorded", "run", run, "error", err.Error())
+	}
 	config.Access = bound.Access
 	p, err := page.New(config)
 	if err != nil {

@@ -134,6 +134,12 @@ func documents() []document {
 			desk.Run{},
 		},
 		{
+			"A run that has ended",
+			[]string{"desk run list --ended"},
+			"A list of runs, the newest first.",
+			desk.EndedRun{},
+		},
+		{
 			"A proposal", run,
 			"What a run would do: without `--yes`, or if nothing can be done.",
 			desk.ProposalDocument{},

@@ -8,6 +8,7 @@ package desk
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,9 @@ type Desk struct {
 	// ChangeWait is how long a run waits for the end of a command that changes the topology. Zero is
 	// a minute.
 	ChangeWait time.Duration
+	// Unrecorded is told of each run whose record cannot be written, one at a time, and while the
+	// process does something else. Nil is not told.
+	Unrecorded func(run string, err error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 
@@ -43,6 +47,11 @@ type Desk struct {
 	holds bool          // each run has a hold; for tests
 	// routes returns the routing of the virtual host as it was inspected last; nil before.
 	routes atomic.Pointer[func() routing]
+	// last is the virtual host as it was inspected last; nil before.
+	last atomic.Pointer[topology.State]
+	// records are the records that are being written, and recorded guards Unrecorded.
+	records  sync.WaitGroup
+	recorded sync.Mutex
 }
 
 // ErrRefused is wrapped by the error of a command that would do harm. The error says which

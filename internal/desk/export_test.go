@@ -98,3 +98,6 @@ func (d *Desk) Holding() *Desk {
 	d.holds = true
 	return d
 }
+
+// LogOf returns the queue of the records of runs.
+func LogOf(d *Desk) topology.Queue { return d.log() }

@@ -21,6 +21,7 @@ func (d *Desk) inspect(ctx context.Context) (topology.State, error) {
 	if err == nil {
 		routes := sync.OnceValue(func() routing { return newRouting(state) })
 		d.routes.Store(&routes)
+		d.last.Store(&state)
 	}
 	return state, err
 }

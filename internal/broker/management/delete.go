@@ -34,6 +34,10 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 		}
 		return done(m.call(ctx, http.MethodDelete, path, nil))
 	case topology.Queue:
+		if c.Label.Role == topology.RoleLog {
+			// Nothing is lost: it has records of the desk, and no message of a user.
+			return m.removeQueue(ctx, o, amqp.Conditions{})
+		}
 		return m.removeQueue(ctx, o, amqp.Conditions{
 			Unused: !slices.Contains(c.Hazards, topology.StopsConsumers),
 			// A queue that was empty must still be empty: consent to losing what would arrive later
