@@ -110,6 +110,12 @@ func documents() []document {
 			deadletter.Group{},
 		},
 		{
+			"A comparison",
+			[]string{"desk diff"},
+			"In what two messages differ, as a person may see them.",
+			deadletter.Comparison{},
+		},
+		{
 			"A digest",
 			[]string{"desk digest"},
 			"What died since a time. A webhook gets it under `digest`, with a `text` next to it.",
