@@ -70,7 +70,7 @@ func (k *deskDiffCommand) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	other := first.view
+	var other deadletter.View
 	if k.live {
 		other, err = d.FindLive(c.Context(), first.message, o)
 	} else {

@@ -89,7 +89,9 @@ func (v View) parts(published bool) []part {
 		}
 	}
 	body := [][2]string{
-		{"format", string(v.Body.Format)}, {"from", strings.Join(v.Body.Steps, ", ")}, {"note", v.Body.Note},
+		{"format", string(v.Body.Format)},
+		{"from", strings.Join(v.Body.Steps, ", ")},
+		{"note", v.Body.Note},
 		{"", v.Body.Text},
 	}
 	if v.Bytes >= 0 {

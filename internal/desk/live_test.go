@@ -22,7 +22,8 @@ func TestDiffWithALiveMessage(t *testing.T) {
 		amqp091.Publishing{MessageId: "no headers"})
 	s.awaitReady(t, "billing.dead", 2)
 	for _, m := range []struct{ key, id, body string }{
-		{"order.other", "live-1", `{"order": 1}`}, {"order.placed", "live-2", `{"order": 2}`},
+		{"order.other", "live-1", `{"order": 1}`},
+		{"order.placed", "live-2", `{"order": 2}`},
 		{"order.placed", "live-3", `{"order": 3}`},
 	} {
 		brokertest.PublishConfirmed(t, s.ch, "events", m.key, amqp091.Publishing{
