@@ -249,11 +249,7 @@ func (e Ended) Write(w io.Writer, most int, s Screen) error {
 	table := text.Table{Whole: []int{0}, Last: []int{4}}
 	table.Add(nil, "RUN", s.choose("AGE", "ENDED"), "ACTION", "QUEUE", "RESULT", "CHOSEN BY", "BY", "REASON")
 	for _, r := range shown {
-		action := string(r.Action)
-		if r.Returned {
-			action += ", returned"
-		}
-		table.Add(nil, r.Run, s.when(r.EndedAt), action, text.Name(r.Queue), topology.Printable(r.outcome()),
+		table.Add(nil, r.Run, s.when(r.EndedAt), r.Did(), text.Name(r.Queue), topology.Printable(r.Outcome()),
 			topology.Printable(r.ChosenBy.String()), dash(r.By), dash(r.Reason))
 	}
 	if len(shown) > 0 {
@@ -296,8 +292,16 @@ func (e Ended) Newest(most int) []EndedRun {
 	return e.Runs[:min(most, len(e.Runs))]
 }
 
-// outcome says in a few words how a run ended.
-func (e EndedRun) outcome() string {
+// Did returns the action of the run, and whether it was returned.
+func (e EndedRun) Did() string {
+	if e.Returned {
+		return string(e.Action) + ", returned"
+	}
+	return string(e.Action)
+}
+
+// Outcome says in a few words how the run ended.
+func (e EndedRun) Outcome() string {
 	verb := e.Action.Kind().Done
 	if e.Returned {
 		verb = Restore.Kind().Done

@@ -3,6 +3,7 @@ package page
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
@@ -157,4 +158,49 @@ func (p *Page) complete(run shownRun) shownRun {
 		run.Commands[do] = p.Line(words...)
 	}
 	return run
+}
+
+// maxEnded is how many ended runs the page shows.
+const maxEnded = 100
+
+// endedAnswer is the newest runs that have ended, and how many there are.
+type endedAnswer struct {
+	Runs []endedRun `json:"runs"`
+	Of   int        `json:"of"`
+	// Notice says what is not known.
+	Notice  string `json:"notice"`
+	Command string `json:"command"`
+}
+
+// endedRun is the record of a run that has ended.
+type endedRun struct {
+	Run      string    `json:"run"`
+	Action   string    `json:"action"`
+	Queue    string    `json:"queue"`
+	Outcome  string    `json:"outcome"`
+	ChosenBy string    `json:"chosenBy"`
+	By       string    `json:"by"`
+	Reason   string    `json:"reason"`
+	EndedAt  time.Time `json:"endedAt"`
+}
+
+// ended answers with the runs that have ended.
+func (p *Page) ended(w http.ResponseWriter, r *http.Request) {
+	all, err := p.Engine.EndedRuns(r.Context())
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	var missed strings.Builder
+	_ = all.WriteMissed(&missed) // a strings.Builder returns no error
+	out := endedAnswer{
+		Runs: []endedRun{}, Of: len(all.Runs), Notice: strings.TrimSpace(missed.String()),
+		Command: p.Line("desk", "run", "list", "--ended"),
+	}
+	for _, e := range all.Newest(maxEnded) {
+		out.Runs = append(out.Runs, endedRun{
+			e.Run, e.Did(), e.Queue, e.Outcome(), e.ChosenBy.String(), e.By, e.Reason, e.EndedAt,
+		})
+	}
+	answer(w, out)
 }

@@ -123,6 +123,7 @@ func (p *Page) api() []route {
 		{"GET /api/queues", p.queues, []any{queuesAnswer{}}},
 		{"GET /api/rows", p.rows, []any{rowsAnswer{}}},
 		{"GET /api/runs", p.runs, []any{runsAnswer{}}},
+		{"GET /api/runs/ended", p.ended, []any{endedAnswer{}}},
 		{"POST /api/look", p.look, []any{snapshot{}}},
 		{"POST /api/message", p.message, []any{detail{}}},
 		{"POST /api/source", p.source, []any{sourceAnswer{}}},
