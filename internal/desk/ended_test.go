@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/desk"
@@ -250,6 +252,32 @@ func TestARunWhoseRecordCannotBeWritten(t *testing.T) {
 			s.awaitReady(t, "billing.dead", len(rest))
 			s.awaitReady(t, topology.ParkedName("shop"), len(chosen))
 		})
+	}
+}
+
+// A process does not wait for a record, and gives up one that a silent broker does not accept.
+func TestARecordThatABrokerDoesNotAccept(t *testing.T) {
+	t.Parallel()
+	silent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	d := &desk.Desk{
+		Topology: topology.Compiled{Name: "shop"},
+		Endpoint: broker.Endpoint{AMQP: broker.Address{Scheme: "amqp", Host: silent.Addr().String()}},
+	}
+	told := make(chan string, 1)
+	d.Unrecorded = func(run string, err error) { told <- run + ": " + err.Error() }
+	d.Keep(t.Context(), desk.EndedRun{Result: desk.Result{Run: "r1"}})
+	select {
+	case line := <-told:
+		t.Errorf("the process has waited, until %q", line)
+	default:
+	}
+	d.AwaitRecords()
+	if line := <-told; line != "r1: shop.desk.log has not accepted the record in 5s" {
+		t.Errorf("it says %q", line)
 	}
 }
 
