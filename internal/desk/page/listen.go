@@ -23,6 +23,8 @@ type Binding struct {
 	CertFile, KeyFile string
 	// TokenFile is the file with the token that opens the page. Empty: a one-time token does.
 	TokenFile string
+	// SignIn: a provider signs people in, in place of a token.
+	SignIn bool
 }
 
 // Bound is a listener, and who may open the page on it.
@@ -68,6 +70,7 @@ func Listen(ctx context.Context, b Binding) (Bound, error) {
 		bound.Base = "https://" + b.name(config, address)
 		bound.Listener = tls.NewListener(bound.Listener, config)
 	}
+	bound.Access.Base = bound.Base
 	return bound, nil
 }
 
@@ -80,12 +83,14 @@ func (b Binding) check() (local bool, err error) {
 	}
 	local = isLocal(host)
 	switch {
+	case b.SignIn && b.TokenFile != "":
+		return local, fmt.Errorf("%w: --token-file and --oidc-issuer exclude each other; pass one of them", ErrAddress)
 	case (b.CertFile == "") != (b.KeyFile == ""):
 		return local, fmt.Errorf("%w: --tls-cert and --tls-key need each other; pass both", ErrAddress)
 	case local:
 		return true, nil
-	case b.CertFile == "" || b.TokenFile == "":
-		return false, fmt.Errorf("%w on %q: other machines can reach this address; pass --tls-cert, --tls-key and --token-file, or listen on 127.0.0.1 and use 'ssh -L'",
+	case b.CertFile == "" || b.TokenFile == "" && !b.SignIn:
+		return false, fmt.Errorf("%w on %q: other machines can reach this address; pass --tls-cert, --tls-key and --token-file or --oidc-issuer, or listen on 127.0.0.1 and use 'ssh -L'",
 			ErrAddress, b.Address)
 	}
 	return false, nil
