@@ -21,6 +21,7 @@ type deskServeCommand struct {
 	allow     []string
 	cert, key string
 	tokenFile string
+	external  string
 	signIn    page.SignIn
 	roles     []string
 }
@@ -40,7 +41,12 @@ to restore parked messages, too. What is masked stays masked: nothing on the pag
 
 serve prints a URL that opens the page once, in one browser. From another machine, use
 'ssh -L 9420:localhost:9420 HOST' and open the printed URL there. An address that is not a
-loopback address needs --tls-cert, --tls-key and --token-file.
+loopback address needs --tls-cert and --tls-key, and --token-file or --oidc-issuer. The files
+of the certificate are read again when they change.
+
+Behind a reverse proxy, --external-url says where browsers open the page. Links, cookies, the
+redirect URL of a sign-in and the check of the origin follow it. The proxy may pass host and path
+on, or not. It may end TLS; the network between the proxy and the page must then be trusted.
 
 For a team, --oidc-issuer has a provider of OpenID Connect sign people in, by authorization
 code with PKCE. --role gives the members of a group a role:
@@ -71,6 +77,7 @@ Exit codes: 0 ended, 1 failed, 2 runs were stopped with messages left in their h
 	f.StringVar(&k.key, "tls-key", "", "`FILE` with the key of the certificate, in PEM format")
 	f.StringVar(&k.tokenFile, "token-file", "",
 		"`FILE` with a token of 32 characters or more, which the page asks for in place of the printed token")
+	f.StringVar(&k.external, "external-url", "", "`URL` at which a reverse proxy serves the page, such as https://ops.example.com/desk")
 	f.StringVar(&k.signIn.Issuer, "oidc-issuer", "", "`URL` of the provider that signs people in; empty: a token opens the page")
 	f.StringVar(&k.signIn.ClientID, "oidc-client", "", "`ID` of the page at the provider")
 	f.StringVar(&k.signIn.SecretFile, "oidc-secret-file", "", "`FILE` with the secret of the client, if the provider asks for one")
@@ -90,6 +97,7 @@ func (k *deskServeCommand) run(c *cobra.Command) error {
 	}
 	bound, err := page.Listen(c.Context(), page.Binding{
 		Address: k.listen, CertFile: k.cert, KeyFile: k.key, TokenFile: k.tokenFile, SignIn: k.signIn.Issuer != "",
+		External: k.external, Log: k.app.log(),
 	})
 	switch {
 	case errors.Is(err, page.ErrAddress):

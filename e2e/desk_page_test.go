@@ -169,7 +169,7 @@ func TestThePageRefusesUnsafeFlags(t *testing.T) {
 		flags []string
 		says  string
 	}{
-		"an address of others": {[]string{"--listen", "0.0.0.0:0"}, "--tls-cert, --tls-key and --token-file or --oidc-issuer"},
+		"an address of others": {[]string{"--listen", "0.0.0.0:0"}, "--tls-key and --token-file or --oidc-issuer"},
 		"any address":          {[]string{"--listen", ":0"}, "other machines can reach this address"},
 		"no key":               {[]string{"--tls-cert", "c.pem"}, "pass both"},
 		"an unknown action":    {[]string{"--allow", "replay,purge"}, `"purge"`},

@@ -24,8 +24,11 @@ type Access struct {
 	// Secure says that the page is served with TLS.
 	Secure bool
 	// Base is the URL of the page as browsers know it, without a slash at its end. It is needed with
-	// a provider.
+	// a provider, and with a proxy.
 	Base string
+	// Proxied: a reverse proxy serves the page at Base. Its requests may have the host and the path of
+	// Base, or the host of this server and no such path.
+	Proxied bool
 	// Provider signs people in, in place of a token. Nil: a token opens the page.
 	Provider *Provider
 }
@@ -164,8 +167,33 @@ func (p *Page) guard(next http.Handler) http.Handler {
 				"; open the URL that 'dlxctl desk serve' printed, with localhost or 127.0.0.1")
 			return
 		}
-		next.ServeHTTP(w, r)
+		root := p.root()
+		switch {
+		case root != "" && r.URL.Path == root:
+			http.Redirect(w, r, p.Access.Base+"/", http.StatusSeeOther)
+		case root != "" && strings.HasPrefix(r.URL.Path, root+"/"):
+			http.StripPrefix(root, next).ServeHTTP(w, r)
+		default:
+			next.ServeHTTP(w, r)
+		}
 	})
+}
+
+// base is the URL of the page. It is empty for a page without a proxy that no [Listen] made.
+func (p *Page) base() *url.URL {
+	u, err := url.Parse(p.Access.Base)
+	if err != nil { // Listen has read it before
+		return &url.URL{}
+	}
+	return u
+}
+
+// root is the path at which a proxy serves the page, without a slash at its end.
+func (p *Page) root() string {
+	if !p.Access.Proxied {
+		return ""
+	}
+	return p.base().Path
 }
 
 // knows reports whether a Host header names this server.
@@ -175,6 +203,9 @@ func (p *Page) knows(hostport string) bool {
 		host = h
 	}
 	host = strings.Trim(host, "[]")
+	if p.Access.Proxied && strings.EqualFold(host, p.base().Hostname()) {
+		return true
+	}
 	if p.Access.Hosts != nil {
 		return p.Access.Hosts(host)
 	}
@@ -190,21 +221,29 @@ func isLocal(host string) bool {
 // cookieName is the name of the cookie. Browsers send the cookies of one host to all its ports,
 // so the name has the port: two desks on one machine do not sign each other out.
 func (p *Page) cookieName(r *http.Request) string {
-	_, port, err := net.SplitHostPort(r.Host)
+	host := r.Host
+	if p.Access.Proxied {
+		host = p.base().Host
+	}
+	_, port, err := net.SplitHostPort(host)
 	if err != nil {
 		port = "0"
 	}
 	name := "dlxctl-desk-" + port
-	if p.Access.Provider != nil && p.Access.Secure {
-		name = "__Host-" + name // a browser takes it over TLS and from this host alone
+	switch {
+	case p.Access.Provider == nil || !p.Access.Secure:
+		return name
+	case p.root() != "":
+		return "__Secure-" + name // a browser takes it over TLS alone
+	default:
+		return "__Host-" + name // and from this host alone
 	}
-	return name
 }
 
 // cookie makes a cookie of the page. Empty ends the one that the browser has.
 func (p *Page) cookie(name, value string, sameSite http.SameSite) *http.Cookie {
 	c := &http.Cookie{
-		Name: name, Value: value, Path: "/", HttpOnly: true, Secure: p.Access.Secure, SameSite: sameSite,
+		Name: name, Value: value, Path: p.root() + "/", HttpOnly: true, Secure: p.Access.Secure, SameSite: sameSite,
 	}
 	if value == "" {
 		c.MaxAge = -1
@@ -256,6 +295,9 @@ func (p *Page) enter(to route) http.Handler {
 // session, and comes from the same origin.
 func (p *Page) genuine(next http.Handler) http.Handler {
 	same := http.NewCrossOriginProtection()
+	if p.Access.Proxied { // a proxy may send another host than that of the origin
+		_ = same.AddTrustedOrigin(p.origin(nil)) // fails for no origin of a URL that Listen accepts
+	}
 	same.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusForbidden, fromElsewhere)
 	}))
@@ -277,11 +319,20 @@ func (p *Page) genuine(next http.Handler) http.Handler {
 // sameOrigin reports whether a request names this server as its origin. Every browser sends the
 // origin with a POST.
 func (p *Page) sameOrigin(r *http.Request) bool {
+	return r.Header.Get("Origin") == p.origin(r)
+}
+
+// origin is the origin of the page that sends a request.
+func (p *Page) origin(r *http.Request) string {
+	if p.Access.Proxied {
+		base := p.base()
+		return base.Scheme + "://" + base.Host
+	}
 	scheme := "http"
 	if p.Access.Secure {
 		scheme = "https"
 	}
-	return r.Header.Get("Origin") == scheme+"://"+r.Host
+	return scheme + "://" + r.Host
 }
 
 // owner is who has started the page: the actions of --allow limit that person alone.
@@ -325,7 +376,7 @@ func (p *Page) open(w http.ResponseWriter, r *http.Request) {
 	cookie := p.sessions.add(session{who: p.owner(), begun: p.Now()})
 	http.SetCookie(w, p.cookie(p.cookieName(r), cookie, http.SameSiteStrictMode))
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_ = opened.Execute(w, nil)
+	_ = opened.Execute(w, map[string]any{"Root": p.root()})
 }
 
 // ask answers with the page for a browser that is not signed in. The part of the page to which a
@@ -333,9 +384,9 @@ func (p *Page) open(w http.ResponseWriter, r *http.Request) {
 func (p *Page) ask(w http.ResponseWriter, to, why string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(http.StatusUnauthorized)
-	data := map[string]any{"Why": why, "Form": p.Access.Secret != ""}
+	data := map[string]any{"Why": why, "Form": p.Access.Secret != "", "Root": p.root()}
 	if p.Access.Provider != nil {
-		data["Provider"], data["SignIn"] = p.Access.Provider.name(), "/sign-in?to="+url.QueryEscape(to)
+		data["Provider"], data["To"] = p.Access.Provider.name(), to
 	}
 	_ = closed.Execute(w, data)
 }
@@ -343,18 +394,18 @@ func (p *Page) ask(w http.ResponseWriter, to, why string) {
 //nolint:gochecknoglobals // constant templates
 var (
 	opened = template.Must(template.New("opened").Parse(`<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/">
-<title>dlxctl desk</title><link rel="icon" href="/icon.svg"><link rel="stylesheet" href="/style.css">
-<main class="door"><p><a href="/">Open the desk</a></p></main></html>
+<html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={{.Root}}/">
+<title>dlxctl desk</title><link rel="icon" href="{{.Root}}/icon.svg"><link rel="stylesheet" href="{{.Root}}/style.css">
+<main class="door"><p><a href="{{.Root}}/">Open the desk</a></p></main></html>
 `))
 	closed = template.Must(template.New("closed").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>dlxctl desk</title><link rel="icon" href="/icon.svg"><link rel="stylesheet" href="/style.css">
+<title>dlxctl desk</title><link rel="icon" href="{{.Root}}/icon.svg"><link rel="stylesheet" href="{{.Root}}/style.css">
 <main class="door"><h1>dlxctl desk</h1>
 {{if .Why}}<p role="alert">{{.Why}}</p>{{end}}
-{{if .SignIn}}<p><a id="sign-in" href="{{.SignIn}}">Sign in with {{.Provider}}</a></p>
-<script type="module" src="/door.js"></script>
-{{else if .Form}}<form method="post" action="/open">
+{{if .Provider}}<p><a id="sign-in" href="{{.Root}}/sign-in?to={{.To}}">Sign in with {{.Provider}}</a></p>
+<script type="module" src="{{.Root}}/door.js"></script>
+{{else if .Form}}<form method="post" action="{{.Root}}/open">
 <label for="token">Token, as in the file of --token-file</label>
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
 <button class="primary">Open the desk</button></form>

@@ -190,7 +190,7 @@ func (p *Page) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	to := part(r.URL.Query().Get("to"))
-	if base, err := url.Parse(p.Access.Base); err == nil && base.Host != r.Host {
+	if !p.Access.Proxied && p.base().Host != r.Host {
 		// The provider leads back to the name of the page, where a cookie of this name is not sent.
 		http.Redirect(w, r, p.Access.Base+"/sign-in?to="+url.QueryEscape(to), http.StatusSeeOther)
 		return

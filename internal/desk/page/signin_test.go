@@ -65,16 +65,22 @@ type team struct {
 	*server
 
 	provider provider
+	address  string // where it listens
 }
 
 // serveTeam serves a page for people of the provider: rita may look, otto may replay, edna may all.
 func serveTeam(t *testing.T, e *engine, change func(*page.Config)) *team {
 	t.Helper()
-	bound, err := page.Listen(t.Context(), page.Binding{Address: "127.0.0.1:0", SignIn: true})
+	return serveTeamOn(t, e, page.Binding{Address: "127.0.0.1:0", SignIn: true}, change)
+}
+
+func serveTeamOn(t *testing.T, e *engine, binding page.Binding, change func(*page.Config)) *team {
+	t.Helper()
+	bound, err := page.Listen(t.Context(), binding)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &team{provider: startProvider(t, bound.Base)}
+	out := &team{provider: startProvider(t, bound.Base), address: bound.Addr().String()}
 	if bound.Access.Provider, err = page.Discover(t.Context(), signInWith(t, out.provider.issuer)); err != nil {
 		t.Fatal(err)
 	}

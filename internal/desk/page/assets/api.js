@@ -5,7 +5,7 @@ let session = {};
 async function send(method, path, body, signal) {
   let answer;
   try {
-    answer = await fetch(path, {
+    answer = await fetch("." + path, { // a proxy may serve the page below a path
       method, signal, redirect: "error", credentials: "same-origin",
       headers: { "X-Csrf-Token": session.csrf ?? "", ...(body ? { "Content-Type": "application/json" } : {}) },
       body: body ? JSON.stringify(body) : undefined,
