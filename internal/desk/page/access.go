@@ -403,7 +403,7 @@ var (
 <title>dlxctl desk</title><link rel="icon" href="{{.Root}}/icon.svg"><link rel="stylesheet" href="{{.Root}}/style.css">
 <main class="door"><h1>dlxctl desk</h1>
 {{if .Why}}<p role="alert">{{.Why}}</p>{{end}}
-{{if .Provider}}<p><a id="sign-in" href="{{.Root}}/sign-in?to={{.To}}">Sign in with {{.Provider}}</a></p>
+{{if .Provider}}<p><a class="button" id="sign-in" href="{{.Root}}/sign-in?to={{.To}}">Sign in with {{.Provider}}</a></p>
 <script type="module" src="{{.Root}}/door.js"></script>
 {{else if .Form}}<form method="post" action="{{.Root}}/open">
 <label for="token">Token, as in the file of --token-file</label>
