@@ -243,6 +243,7 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	}
 	do, who := r.PathValue("do"), personOf(r)
 	if do == "cancel" && p.jobs.stop(ask.Run, who.allow) {
+		p.Log.Info("run stopped", "run", ask.Run, "by", who.name)
 		answer(w, runAnswer{ask.Run})
 		return
 	}

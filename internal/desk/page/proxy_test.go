@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/desk/page"
+	"github.com/dlxctl/dlxctl/internal/oidctest"
 )
 
 // Behind a reverse proxy that ends TLS, people sign in and use the page below a path, whether the
@@ -50,12 +51,12 @@ func (s *team) throughAProxy(t *testing.T, proxy *httptest.Server) {
 	}
 	c := s.browser(t)
 	c.Transport = proxy.Client().Transport
-	resp, text := fetch(t, c, "GET", s.http.URL+"/", nil)
+	resp, text := oidctest.Fetch(t, c, "GET", s.http.URL+"/", nil)
 	if resp.StatusCode != http.StatusUnauthorized || !strings.Contains(text, `href="/desk/sign-in?to="`) ||
 		regexp.MustCompile(`(href|src)="/[^d]`).MatchString(text) {
 		t.Errorf("the page that asks to sign in answers %d: %s", resp.StatusCode, text)
 	}
-	resp, text = fetch(t, c, "GET", s.back(t, c, "otto", "#/runs"), nil)
+	resp, text = oidctest.Fetch(t, c, "GET", s.back(t, c, "otto", "#/runs"), nil)
 	if at := resp.Header.Get("Location"); at != s.http.URL+"/#/runs" {
 		t.Fatalf("the sign-in leads to %q: %s", at, text)
 	}
@@ -64,7 +65,7 @@ func (s *team) throughAProxy(t *testing.T, proxy *httptest.Server) {
 			t.Errorf("a cookie is %v", one)
 		}
 	}
-	resp, text = fetch(t, c, "GET", s.http.URL+"/", nil)
+	resp, text = oidctest.Fetch(t, c, "GET", s.http.URL+"/", nil)
 	if resp.StatusCode != 200 || regexp.MustCompile(`(href|src)="/`).MatchString(text) {
 		t.Errorf("the page answers %d: %s", resp.StatusCode, text)
 	}

@@ -195,6 +195,7 @@ func (p *Page) signIn(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, p.Access.Base+"/sign-in?to="+url.QueryEscape(to), http.StatusSeeOther)
 		return
 	}
+	p.forgetAttempts(w, r)
 	a := attempt{state: rand.Text(), nonce: rand.Text(), verifier: oauth2.GenerateVerifier(), to: to}
 	// Lax: the browser comes back from another site.
 	c := p.cookie(p.attemptCookie(r, a.state), a.text(), http.SameSiteLaxMode)
@@ -202,6 +203,26 @@ func (p *Page) signIn(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, c)
 	http.Redirect(w, r, provider.config(p.Access.Base, "").AuthCodeURL(a.state, oidc.Nonce(a.nonce),
 		oauth2.S256ChallengeOption(a.verifier)), http.StatusSeeOther)
+}
+
+// maxAttempts is how many sign-ins a browser may have begun and not ended. Their cookies come with
+// each request, whose headers are limited.
+const maxAttempts = 4
+
+// forgetAttempts has a browser forget its sign-ins if there are many.
+func (p *Page) forgetAttempts(w http.ResponseWriter, r *http.Request) {
+	var begun []string
+	for _, cookie := range r.Cookies() {
+		if strings.HasPrefix(cookie.Name, p.attemptCookie(r, "")) {
+			begun = append(begun, cookie.Name)
+		}
+	}
+	if len(begun) < maxAttempts {
+		return
+	}
+	for _, name := range begun {
+		http.SetCookie(w, p.cookie(name, "", http.SameSiteLaxMode))
+	}
 }
 
 // signedIn takes a person back from the provider.

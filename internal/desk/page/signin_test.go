@@ -1,70 +1,24 @@
 package page_test
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
-	"os/exec"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/desk/page"
+	"github.com/dlxctl/dlxctl/internal/oidctest"
 )
-
-// starting is held while a provider starts: the first start compiles it.
-var starting sync.Mutex //nolint:gochecknoglobals // of all tests
-
-// provider is a provider of OpenID Connect that runs.
-type provider struct {
-	issuer string
-	// stop ends it.
-	stop func()
-}
-
-// startProvider starts a provider that knows a page at a base.
-func startProvider(t *testing.T, base string) provider {
-	t.Helper()
-	starting.Lock()
-	defer starting.Unlock()
-	c := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "run", ".", page.RedirectURL(base))
-	c.Dir = "testdata/provider"
-	var log bytes.Buffer // not shown unless it does not start: it logs each request
-	c.Stderr = &log
-	in, err := c.StdinPipe() // it ends with this process, whatever ends that
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	stop := sync.OnceFunc(func() { _ = in.Close(); _ = c.Wait() })
-	t.Cleanup(stop)
-	issuer, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		stop()
-		t.Fatalf("the provider does not start: %v: %s", err, log.String())
-	}
-	return provider{issuer: strings.TrimSpace(issuer), stop: stop}
-}
 
 // team is a page into which people sign in.
 type team struct {
 	*server
 
-	provider provider
+	provider oidctest.Provider
 	address  string // where it listens
 }
 
@@ -80,8 +34,8 @@ func serveTeamOn(t *testing.T, e *engine, binding page.Binding, change func(*pag
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &team{provider: startProvider(t, bound.Base), address: bound.Addr().String()}
-	if bound.Access.Provider, err = page.Discover(t.Context(), signInWith(t, out.provider.issuer)); err != nil {
+	out := &team{provider: oidctest.Start(t, page.RedirectURL(bound.Base)), address: bound.Addr().String()}
+	if bound.Access.Provider, err = page.Discover(t.Context(), signInWith(t, out.provider.Issuer)); err != nil {
 		t.Fatal(err)
 	}
 	out.server = serveWith(t, e, func(c *page.Config) {
@@ -96,77 +50,39 @@ func serveTeamOn(t *testing.T, e *engine, binding page.Binding, change func(*pag
 // signInWith describes a provider.
 func signInWith(t *testing.T, issuer string) page.SignIn {
 	t.Helper()
-	grants, err := page.ParseGrants([]string{"reader=support", "operator=cn=on call,dc=example", "editor=owners"})
+	grants, err := page.ParseGrants([]string{
+		"reader=" + oidctest.Support, "operator=" + oidctest.OnCall, "editor=" + oidctest.Owners,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return page.SignIn{
-		Issuer: issuer, ClientID: "desk", SecretFile: tokenFile(t, "secret of the client"), GroupsClaim: "groups",
+		Issuer: issuer, ClientID: "desk", SecretFile: tokenFile(t, oidctest.Secret), GroupsClaim: "groups",
 		Scopes: []string{"profile", "email"}, Grants: grants,
 	}
 }
 
-// browser is a client without a session, that keeps cookies. It does not follow to the page.
+// browser is a client without a session.
 func (s *team) browser(t *testing.T) *http.Client {
 	t.Helper()
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &http.Client{Jar: jar, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
-		if strings.HasPrefix(r.URL.String(), s.http.URL) {
-			return http.ErrUseLastResponse
-		}
-		return nil
-	}}
-}
-
-// fetch sends a request and returns the answer with its text.
-func fetch(t *testing.T, c *http.Client, method, address string, form url.Values) (*http.Response, string) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(form.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	resp, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp, string(text)
+	return oidctest.Client(t, s.http.URL)
 }
 
 // back signs a person in at the provider, and returns the address at which the person comes back.
 func (s *team) back(t *testing.T, c *http.Client, name, to string) string {
 	t.Helper()
-	resp, text := fetch(t, c, "GET", s.http.URL+"/sign-in?to="+url.QueryEscape(to), nil)
-	if resp.StatusCode == http.StatusSeeOther { // it follows to the provider alone
-		resp, text = fetch(t, c, "GET", resp.Header.Get("Location"), nil)
+	back := oidctest.Back(t, c, s.http.URL+"/sign-in?to="+url.QueryEscape(to), name)
+	if !strings.HasPrefix(back, s.http.URL+"/signed-in?") {
+		t.Fatalf("the provider leads to %q", back)
 	}
-	id := regexp.MustCompile(`name="id" value="([^"]+)"`).FindStringSubmatch(text)
-	if id == nil {
-		t.Fatalf("%s is no form: %s", resp.Request.URL, text)
-	}
-	login := resp.Request.URL
-	login.RawQuery, login.Path = "", "/login/username"
-	resp, text = fetch(t, c, "POST", login.String(), url.Values{"id": {id[1]}, "username": {name}, "password": {"secret"}})
-	at := resp.Header.Get("Location")
-	if !strings.HasPrefix(at, s.http.URL+"/signed-in?") {
-		t.Fatalf("the provider leads to %q: %s", at, text)
-	}
-	return at
+	return back
 }
 
 // signsIn signs a person in, and makes the requests of the server those of the person.
 func (s *team) signsIn(t *testing.T, name string) {
 	t.Helper()
 	c := s.browser(t)
-	resp, text := fetch(t, c, "GET", s.back(t, c, name, ""), nil)
+	resp, text := oidctest.Fetch(t, c, "GET", s.back(t, c, name, ""), nil)
 	if resp.StatusCode != http.StatusSeeOther {
 		t.Fatalf("%s is answered with %d: %s", name, resp.StatusCode, text)
 	}
@@ -189,7 +105,7 @@ func TestPeopleSignIn(t *testing.T) {
 		}
 	}
 	c := s.browser(t)
-	resp, text := fetch(t, c, "GET", s.back(t, c, "nora", ""), nil)
+	resp, text := oidctest.Fetch(t, c, "GET", s.back(t, c, "nora", ""), nil)
 	if resp.StatusCode != http.StatusUnauthorized || !strings.Contains(text, "You are nora@example.com, and none of your groups has a role") {
 		t.Errorf("a person without a role is answered with %d: %s", resp.StatusCode, text)
 	}
@@ -222,7 +138,7 @@ func TestASession(t *testing.T) {
 	c := s.browser(t)
 	var cookies []string
 	for range 2 {
-		resp, _ := fetch(t, c, "GET", s.back(t, c, "otto", "#/queue/billing.dead"), nil)
+		resp, _ := oidctest.Fetch(t, c, "GET", s.back(t, c, "otto", "#/queue/billing.dead"), nil)
 		if at := resp.Header.Get("Location"); at != s.http.URL+"/#/queue/billing.dead" {
 			t.Errorf("the sign-in leads to %s", at)
 		}
@@ -271,18 +187,38 @@ func TestASignInOfAnotherBrowserIsRefused(t *testing.T) {
 		"a wrong code": {mine, regexp.MustCompile(`code=[^&]*`).ReplaceAllString(s.back(t, mine, "otto", ""), "code=x")},
 		"an error":     {mine, regexp.MustCompile(`code=[^&]*`).ReplaceAllString(s.back(t, mine, "otto", ""), "error=access_denied")},
 	} {
-		resp, text := fetch(t, refused.client, "GET", refused.at, nil)
+		resp, text := oidctest.Fetch(t, refused.client, "GET", refused.at, nil)
 		if resp.StatusCode != http.StatusUnauthorized || !strings.Contains(text, "Sign in again.") {
 			t.Errorf("%s is answered with %d: %s", name, resp.StatusCode, text)
 		}
 	}
 	for n, want := range []int{http.StatusSeeOther, http.StatusUnauthorized} {
-		if resp, text := fetch(t, mine, "GET", at, nil); resp.StatusCode != want {
+		if resp, text := oidctest.Fetch(t, mine, "GET", at, nil); resp.StatusCode != want {
 			t.Errorf("try %d is answered with %d: %s", n, resp.StatusCode, text)
 		}
 	}
 	if got := s.Sessions(); got != 1 {
 		t.Errorf("%d sessions have begun, want 1", got)
+	}
+}
+
+// Sign-ins that were begun and not ended do not fill the headers of a browser.
+func TestSignInsThatDoNotEnd(t *testing.T) {
+	t.Parallel()
+	s := serveTeam(t, &engine{}, func(*page.Config) {})
+	c := s.browser(t)
+	for range 40 {
+		oidctest.Fetch(t, c, "GET", s.http.URL+"/sign-in?to="+url.QueryEscape("#/"+strings.Repeat("x", 900)), nil)
+	}
+	at, err := url.Parse(s.http.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(c.Jar.Cookies(at)); got > 4 {
+		t.Errorf("the browser has %d cookies", got)
+	}
+	if resp, text := oidctest.Fetch(t, c, "GET", s.back(t, c, "otto", ""), nil); resp.StatusCode != http.StatusSeeOther {
+		t.Errorf("the sign-in after that is answered with %d: %s", resp.StatusCode, text)
 	}
 }
 
@@ -292,7 +228,7 @@ func TestASignInBeginsAtTheNameOfThePage(t *testing.T) {
 	s := serveTeam(t, &engine{}, func(*page.Config) {})
 	const path = "/sign-in?to=%23%2Fruns"
 	other := strings.Replace(s.http.URL, "127.0.0.1", "localhost", 1)
-	resp, _ := fetch(t, s.browser(t), "GET", other+path, nil)
+	resp, _ := oidctest.Fetch(t, s.browser(t), "GET", other+path, nil)
 	if at := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || at != s.http.URL+path {
 		t.Errorf("it leads to %q with %d", at, resp.StatusCode)
 	}
@@ -317,8 +253,7 @@ func TestNoTokenOpensThePageOfATeam(t *testing.T) {
 // A provider that is described wrongly is refused when the page starts.
 func TestAWrongProviderIsRefused(t *testing.T) {
 	t.Parallel()
-	p := startProvider(t, "http://127.0.0.1:1")
-	good := signInWith(t, p.issuer)
+	good := signInWith(t, oidctest.Start(t, "http://127.0.0.1/signed-in").Issuer)
 	for name, c := range map[string]struct {
 		change func(*page.SignIn)
 		says   string

@@ -21,8 +21,8 @@ func (b *tab) signIn(name string) {
 		chromedp.Click(`button[type=submit]`), chromedp.WaitVisible(`#sign-out`))
 }
 
-// In a browser, on a real broker, with a real provider of OpenID Connect: a reader looks, and may do
-// no more. An operator replays, and the run has the operator's name. A session that has expired
+// In a browser, on a real broker, with a real provider of OpenID Connect: a reader looks, and may
+// do no more. An operator replays, and the run has the operator's name. A session that has expired
 // leads to the sign-in, and back to what was open. One that has not expired needs no provider.
 func TestATeamUsesThePage(t *testing.T) {
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestATeamUsesThePage(t *testing.T) {
 	b.size(1400, 900, "light")
 	b.signIn("otto")
 	b.until(`location.hash === "#/runs" && document.querySelector(".run .state")?.textContent.includes("stopped")`)
-	s.provider.stop()
+	s.provider.Stop()
 	b.run(chromedp.Navigate("about:blank"), chromedp.Navigate(s.http.URL+"/#/runs"))
 	b.until(`document.querySelector(".run [data-do=return]")`)
 	b.run(chromedp.Click(`.run [data-do=return]`))

@@ -1,5 +1,5 @@
 // The provider of OpenID Connect for the tests is a module of its own: dlxctl needs none of this.
-module github.com/dlxctl/dlxctl/internal/desk/page/testdata/provider
+module github.com/dlxctl/dlxctl/internal/oidctest/provider
 
 go 1.26.0
 

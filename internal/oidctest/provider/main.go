@@ -1,5 +1,5 @@
 // Provider is the example server of zitadel/oidc, a provider of OpenID Connect, with
-// people who have groups. The tests of the page of the desk start it:
+// people who have groups. Package oidctest starts it:
 //
 //	provider REDIRECT_URL
 //
