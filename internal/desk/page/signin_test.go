@@ -1,8 +1,10 @@
 package page_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -183,7 +185,10 @@ func TestASignInOfAnotherBrowserIsRefused(t *testing.T) {
 		at     string
 	}{
 		"another browser": {other, at}, "another state": {other, forged},
-		"no state":     {mine, s.http.URL + "/signed-in?code=x"},
+		"no state": {mine, s.http.URL + "/signed-in?code=x"},
+		"another end of the state": {
+			mine, regexp.MustCompile(`state=[^&]*`).ReplaceAllString(s.back(t, mine, "otto", ""), "${0}x"),
+		},
 		"a wrong code": {mine, regexp.MustCompile(`code=[^&]*`).ReplaceAllString(s.back(t, mine, "otto", ""), "code=x")},
 		"an error":     {mine, regexp.MustCompile(`code=[^&]*`).ReplaceAllString(s.back(t, mine, "otto", ""), "error=access_denied")},
 	} {
@@ -199,6 +204,36 @@ func TestASignInOfAnotherBrowserIsRefused(t *testing.T) {
 	}
 	if got := s.Sessions(); got != 1 {
 		t.Errorf("%d sessions have begun, want 1", got)
+	}
+}
+
+// The nonce ties the token to the browser that asked, and the verifier (PKCE) the code.
+func TestTheNonceAndTheVerifierAreChecked(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	s := serveTeam(t, &engine{}, func(c *page.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	at, err := url.Parse(s.http.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part, says := range map[int]string{1: "its nonce differs", 2: "exchange the code"} {
+		log.Reset()
+		c := s.browser(t)
+		back := s.back(t, c, "otto", "")
+		cookie := c.Jar.Cookies(at)[0]
+		parts := strings.Split(cookie.Value, ".")
+		parts[part] = strings.Repeat("x", 43)
+		cookie.Value = strings.Join(parts, ".")
+		c.Jar.SetCookies(at, []*http.Cookie{cookie})
+		if resp, text := oidctest.Fetch(t, c, "GET", back, nil); resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("part %d is not checked: %d: %s", part, resp.StatusCode, text)
+		}
+		if !strings.Contains(log.String(), says) {
+			t.Errorf("the log is %s", log.String())
+		}
+	}
+	if got := s.Sessions(); got > 0 {
+		t.Errorf("%d sessions have begun", got)
 	}
 }
 
