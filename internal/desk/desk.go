@@ -7,6 +7,7 @@
 package desk
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -52,7 +53,21 @@ type Desk struct {
 	// records are the records that are being written, and recorded guards Unrecorded.
 	records  sync.WaitGroup
 	recorded sync.Mutex
+	// of is the desk whose routing and records are this one's, too; nil: it has its own.
+	of *Desk
 }
+
+// As returns the same desk for another person who acts.
+func (d *Desk) As(by string) *Desk {
+	return &Desk{
+		Endpoint: d.Endpoint, Management: d.Management, Topology: d.Topology, Found: d.Found, Reader: d.Reader, By: by,
+		Allow: d.Allow, ChangeWait: d.ChangeWait, Now: d.Now, pause: d.pause, holds: d.holds,
+		of: d.root(),
+	}
+}
+
+// root is the desk that has the routing that Route tells from, and the records.
+func (d *Desk) root() *Desk { return cmp.Or(d.of, d) }
 
 // ErrRefused is wrapped by the error of a command that would do harm. The error says which
 // harm, and how to go on.

@@ -125,8 +125,8 @@ func (d *Desk) keep(ctx context.Context, e EndedRun) {
 	if d.Found != nil || d.Topology.Name == "" {
 		return
 	}
-	ctx = context.WithoutCancel(ctx)
-	d.records.Go(func() {
+	ctx, root := context.WithoutCancel(ctx), d.root()
+	root.records.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, recordTime)
 		defer cancel()
 		err := d.writeRecord(ctx, e)
@@ -134,17 +134,17 @@ func (d *Desk) keep(ctx context.Context, e EndedRun) {
 			err = fmt.Errorf("%s has not accepted the record in %s", topology.LogName(d.Topology.Name),
 				text.Duration(recordTime))
 		}
-		if err != nil && d.Unrecorded != nil {
-			d.recorded.Lock()
-			defer d.recorded.Unlock()
-			d.Unrecorded(e.Run, err)
+		if err != nil && root.Unrecorded != nil {
+			root.recorded.Lock()
+			defer root.recorded.Unlock()
+			root.Unrecorded(e.Run, err)
 		}
 	})
 }
 
 // AwaitRecords waits until the records of the runs that have ended are written, or cannot be: some
-// milliseconds, and 5 seconds at most.
-func (d *Desk) AwaitRecords() { d.records.Wait() }
+// milliseconds, and 5 seconds at most. It waits for those of all who act at the desk.
+func (d *Desk) AwaitRecords() { d.root().records.Wait() }
 
 // writeRecord writes a record. It makes the queue if that does not exist.
 func (d *Desk) writeRecord(ctx context.Context, e EndedRun) error {

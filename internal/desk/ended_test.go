@@ -75,8 +75,7 @@ func TestEndedRunsAreRecorded(t *testing.T) {
 	if got := s.ended(t); len(got) != 1 {
 		t.Fatalf("with a run that has not ended: %+v", got)
 	}
-	s.desk.By = "bob@there"
-	resumed, err := s.desk.Resume(t.Context(), held.Run, nil, nil)
+	resumed, err := s.desk.As("bob@there").Resume(t.Context(), held.Run, nil, nil)
 	if err != nil || !resumed.Ended {
 		t.Fatalf("%+v, %v", resumed, err)
 	}

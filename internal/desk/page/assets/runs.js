@@ -39,7 +39,7 @@ function past() {
     if (!e.target.open) return;
     set(inside, el("p", { class: "muted" }, "Reading the records"));
     try {
-      const { runs: all, of, notice, command: text } = await get("/api/runs/ended");
+      const { runs: all, of, notice, command: text } = await post("/api/ended", {});
       set(inside, all.length ? el("ul", {}, all.map(pastRun)) : el("p", { class: "muted" }, "No record of the last 90 days"),
         of > all.length ? el("p", { class: "muted" }, `The newest ${count(all.length)} of ${count(of)}`) : "",
         notice ? el("p", { class: "warn" }, notice) : "", command(text));
