@@ -183,11 +183,11 @@ func (m *Client) proveUnused(ctx context.Context, q topology.Queue) (gone bool, 
 	}
 }
 
-// proveWhole refuses to delete a quorum queue while the node of one of its members is down. That
+// proveWhole fails with ErrUnreachable while the node of a member of a quorum queue is down. That
 // member is not deleted. Once its node is up, it takes part in a later queue of the same name with
 // the log of the deleted one (3.10.8 and 4.0.5; not 4.3.6): consumers on that node then get messages
-// again that were acknowledged, and their acknowledgements delete messages that nobody got. The
-// broker may report a node that has just stopped as up.
+// again that were acknowledged, and their acknowledgements delete messages that no consumer got.
+// The broker may report a node that has just stopped as up.
 func (m *Client) proveWhole(ctx context.Context, q topology.Queue) (gone bool, err error) {
 	if q.Type() != topology.Quorum {
 		return false, nil
@@ -213,7 +213,7 @@ func (m *Client) proveWhole(ctx context.Context, q topology.Queue) (gone bool, e
 	if major > 4 || major == 4 && minor >= 3 {
 		return false, nil
 	}
-	return false, broker.Errorf(broker.ErrRefused,
+	return false, broker.Errorf(broker.ErrUnreachable,
 		"a member of the queue is on a node that is down (%s), and would come back in a later queue of this name; start the node, or remove it from the cluster",
 		text.Some(down))
 }

@@ -28,8 +28,8 @@ func TestAQueueStaysWhileAMemberIsDown(t *testing.T) {
 		return len(online) == 2
 	})
 	err := m.Fresh().Apply(t.Context(), plan.Change{Action: plan.Delete, Before: q})
-	if !errors.Is(err, broker.ErrRefused) || !strings.Contains(err.Error(), down) {
-		t.Fatalf("got %v, want a refusal that names %s", err, down)
+	if !errors.Is(err, broker.ErrUnreachable) || !strings.Contains(err.Error(), down) {
+		t.Fatalf("got %v, want an error that names %s", err, down)
 	}
 	nodes[2].Start(t)
 	brokertest.Eventually(t, "the deletion after the node has started", func() bool {
