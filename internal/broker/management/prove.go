@@ -185,9 +185,9 @@ func (m *Client) proveUnused(ctx context.Context, q topology.Queue) (gone bool, 
 
 // proveWhole fails with ErrUnreachable while the node of a member of a quorum queue is down. That
 // member is not deleted. Once its node is up, it takes part in a later queue of the same name with
-// the log of the deleted one (3.10.8 and 4.0.5; not 4.3.6): consumers on that node then get messages
-// again that were acknowledged, and their acknowledgements delete messages that no consumer got.
-// The broker may report a node that has just stopped as up.
+// the log of the deleted one (3.10.8 and 4.0.5; not 4.3.6). Consumers on that node then get
+// messages again that were acknowledged, and their acknowledgements delete messages that no
+// consumer got. The broker may report a node that has just stopped as up.
 func (m *Client) proveWhole(ctx context.Context, q topology.Queue) (gone bool, err error) {
 	if q.Type() != topology.Quorum {
 		return false, nil
