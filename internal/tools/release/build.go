@@ -26,8 +26,8 @@ func (t target) executable() string {
 	return "dlxctl"
 }
 
-// targets returns all platforms of a release.
-func targets() []target {
+// allTargets returns all platforms of a release.
+func allTargets() []target {
 	var all []target
 	for _, system := range []string{"linux", "darwin", "windows"} {
 		all = append(all, target{system, "amd64"}, target{system, "arm64"})
@@ -38,15 +38,15 @@ func targets() []target {
 // choose returns the targets of a list such as "linux/amd64,darwin/arm64". An empty list is all.
 func choose(list string) ([]target, error) {
 	if list == "" {
-		return targets(), nil
+		return allTargets(), nil
 	}
 	var chosen []target
 	for name := range strings.SplitSeq(list, ",") {
-		i := slices.IndexFunc(targets(), func(t target) bool { return t.String() == name })
+		i := slices.IndexFunc(allTargets(), func(t target) bool { return t.String() == name })
 		if i < 0 {
-			return nil, fmt.Errorf("-only: there is no %q; the platforms are %v", name, targets())
+			return nil, fmt.Errorf("-only: there is no %q; the platforms are %v", name, allTargets())
 		}
-		chosen = append(chosen, targets()[i])
+		chosen = append(chosen, allTargets()[i])
 	}
 	return chosen, nil
 }
@@ -63,25 +63,29 @@ func (r release) build(ctx context.Context, t target) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// texts returns what is next to the program on every platform: the license, and what the program
-// prints about itself, which is why this builds it for this machine.
-func (r release) texts(ctx context.Context) ([]file, error) {
+// ask returns what dlxctl prints. It is the one for this machine, which is built if it has to be.
+func (r release) ask(ctx context.Context, args ...string) ([]byte, error) {
 	here := target{runtime.GOOS, runtime.GOARCH}
-	if _, err := r.build(ctx, here); err != nil {
-		return nil, err
-	}
 	program := filepath.Join(r.work, here.os+"_"+here.arch, here.executable())
-	ask := func(args ...string) ([]byte, error) {
-		var problem bytes.Buffer
-		c := exec.CommandContext(ctx, program, args...)
-		c.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+r.epoch())
-		c.Stderr = &problem
-		out, err := c.Output()
-		if err != nil {
-			return nil, fmt.Errorf("dlxctl %s: %w\n%s", strings.Join(args, " "), err, problem.String())
+	if _, err := os.Stat(program); err != nil {
+		if _, err := r.build(ctx, here); err != nil {
+			return nil, err
 		}
-		return out, nil
 	}
+	var problem bytes.Buffer
+	c := exec.CommandContext(ctx, program, args...)
+	c.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+r.epoch())
+	c.Stderr = &problem
+	out, err := c.Output()
+	if err != nil {
+		return nil, fmt.Errorf("dlxctl %s: %w\n%s", strings.Join(args, " "), err, problem.String())
+	}
+	return out, nil
+}
+
+// texts returns what is next to the program on every platform: the license, examples, and what the
+// program prints about itself.
+func (r release) texts(ctx context.Context) ([]file, error) {
 	var all []file
 	for _, name := range []string{"LICENSE", "CHANGELOG.md"} {
 		data, err := os.ReadFile(name)
@@ -93,7 +97,7 @@ func (r release) texts(ctx context.Context) ([]file, error) {
 	for shell, name := range map[string]string{
 		"bash": "dlxctl.bash", "zsh": "_dlxctl", "fish": "dlxctl.fish", "powershell": "dlxctl.ps1",
 	} {
-		data, err := ask("completion", shell)
+		data, err := r.ask(ctx, "completion", shell)
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +111,7 @@ func (r release) texts(ctx context.Context) ([]file, error) {
 		all = append(all, file{"examples/" + starter + ".yaml", 0o644, data})
 	}
 	manual := filepath.Join(r.work, "man")
-	if _, err := ask("man", manual); err != nil {
+	if _, err := r.ask(ctx, "man", manual); err != nil {
 		return nil, err
 	}
 	pages, err := filepath.Glob(filepath.Join(manual, "*.1"))

@@ -95,6 +95,9 @@ func (r release) make(ctx context.Context, targets []target) error {
 			}
 		}
 	}
+	if err := r.channels(ctx, len(targets) == len(allTargets())); err != nil {
+		return err
+	}
 	return sums(r.out)
 }
 
