@@ -30,7 +30,7 @@ TEST_FLAGS ?= -timeout 30m $(if $(word 2,$(BROKERS)),-parallel 4 -p 3,-parallel 
 FUZZTIME ?= 10000x
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build packages packagetest test race pure broker lint words fmt golden docs bench fuzz snippets fresh matrix check
+.PHONY: help demo build packages packagetest test race pure broker lint words notice fmt golden docs bench fuzz snippets fresh matrix check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,10 +63,14 @@ broker: ## run the tests of the others, on the lines of BROKERS
 
 lint: words ## run the linters; they hold the direction of imports too
 	$(LINT) run
+	go run ./internal/tools/licenses -check NOTICE
 	@if command -v shellcheck >/dev/null; then shellcheck -x $(filter-out %/bench-table,$(wildcard scripts/*)) $(wildcard packaging/deb/*) packaging/install.sh .ci/run; fi
 
 words: ## check the language of texts, comments and names
 	go run ./internal/tools/words
+
+notice: ## write the licenses of what is linked into NOTICE
+	go run ./internal/tools/licenses NOTICE
 
 fmt: ## format the code
 	$(LINT) fmt

@@ -87,7 +87,7 @@ func (r release) ask(ctx context.Context, args ...string) ([]byte, error) {
 // program prints about itself.
 func (r release) texts(ctx context.Context) ([]file, error) {
 	var all []file
-	for _, name := range []string{"LICENSE", "CHANGELOG.md"} {
+	for _, name := range []string{"LICENSE", "NOTICE", "CHANGELOG.md"} {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			return nil, err

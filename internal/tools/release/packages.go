@@ -46,7 +46,7 @@ func (r release) installed(binary []byte, texts []file) ([]file, error) {
 	files := []file{{"dlxctl", 0o755, binary}}
 	for _, f := range texts {
 		switch folder := path.Dir(f.name); {
-		case folder == "man/man1" || f.name == "CHANGELOG.md":
+		case folder == "man/man1" || f.name == "CHANGELOG.md" || f.name == "NOTICE":
 			data, err := compressed(f.data)
 			if err != nil {
 				return nil, err
