@@ -43,7 +43,7 @@ build: ## build bin/dlxctl, a static binary
 		-ldflags "-s -w -X $(PROGRAM).version=$(VERSION) -X $(PROGRAM).commit=$(COMMIT) -X $(PROGRAM).date=$(DATE)" -o $(OUT) .
 
 packages: ## build what a release consists of into bin/packages, for all platforms, or for ONLY=linux/amd64
-	@go run ./internal/tools/release -version "$(VERSION)" -commit "$(COMMIT)" -date "$(DATE)" -only "$(ONLY)" bin/packages
+	@go run ./internal/tools/release -version "$(VERSION)" -commit "$(COMMIT)" -date "$(DATE)" -only "$(ONLY)" $(if $(NOTES),-notes "$(NOTES)") bin/packages
 
 packagetest: ## build the packages twice, and install, upgrade and purge them; needs Debian and root
 	./scripts/packagetest

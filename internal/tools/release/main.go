@@ -1,6 +1,6 @@
 // Command release makes the files of a release: an archive for each platform, the Debian and rpm
-// packages, and their checksums. The same commit, with the same version of Go, always makes the
-// same bytes. "make packages" runs it.
+// packages, a bill of materials for each program, and the checksums. The same commit, with the same
+// version of Go, always makes the same bytes. "make packages" runs it.
 //
 //	release -version v0.1.0 -commit SHA -date 2026-01-02T03:04:05Z FOLDER
 package main
@@ -44,6 +44,7 @@ func run(ctx context.Context, args []string) error {
 	commit := flags.String("commit", "", "the commit")
 	date := flags.String("date", "", "the time of the commit, in RFC 3339")
 	only := flags.String("only", "", "the platforms, comma-separated, such as linux/amd64 (default all)")
+	notes := flags.String("notes", "", "also write the release notes into this file")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -64,6 +65,11 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer os.RemoveAll(work)
 	r := release{*described, packageVersion(*described, at), *commit, at.UTC(), flags.Arg(0), work}
+	if *notes != "" { // first: a release without notes is not worth a build
+		if err := r.writeNotes(*notes); err != nil {
+			return err
+		}
+	}
 	return r.make(ctx, targets)
 }
 
@@ -87,6 +93,9 @@ func (r release) make(ctx context.Context, targets []target) error {
 			return err
 		}
 		if err := r.archive(t, binary, texts); err != nil {
+			return err
+		}
+		if err := r.sbom(t, binary); err != nil {
 			return err
 		}
 		if t.os == "linux" {
