@@ -15,6 +15,7 @@ import (
 // chooseFlags are the flags that choose messages of a queue, and limit the look at it.
 type chooseFlags struct {
 	desk.Selection
+	skip            int
 	holdLimit       string
 	holdTime        time.Duration
 	besideConsumers bool
@@ -43,6 +44,11 @@ func (k *chooseFlags) addChoice(f *pflag.FlagSet) {
 // addLimit adds the flag that ends a choice.
 func (k *chooseFlags) addLimit(f *pflag.FlagSet, standard int, usage string) {
 	f.IntVar(&k.Limit, "limit", standard, usage)
+}
+
+// addSkip adds the flag of a command that shows messages.
+func (k *chooseFlags) addSkip(f *pflag.FlagSet) {
+	f.IntVar(&k.skip, "skip", 0, "pass over so many messages at the head of the queue")
 }
 
 // addLook adds the flags of a look, and of how bodies are read.
@@ -107,7 +113,10 @@ func (k *chooseFlags) withLook(r desk.Request, err error) (desk.Request, error) 
 
 // look returns the limits of a look.
 func (k *chooseFlags) look() (desk.LookOptions, error) {
-	o := desk.LookOptions{BesideConsumers: k.besideConsumers, Hold: k.holdTime, TellCost: k.verbose}
+	if k.skip < 0 {
+		return desk.LookOptions{}, usageError{fmt.Errorf("--skip is %d; write a number of messages, such as 100", k.skip)}
+	}
+	o := desk.LookOptions{Skip: k.skip, BesideConsumers: k.besideConsumers, Hold: k.holdTime, TellCost: k.verbose}
 	if k.holdLimit == "" {
 		return o, nil
 	}

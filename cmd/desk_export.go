@@ -45,6 +45,7 @@ their types. 'dlxctl desk import' takes only such a copy.`,
 	k.choose.add(c)
 	k.choose.addUnfiled(c)
 	k.choose.addLimit(c.Flags(), 0, "copy so many messages at most; 0 is all")
+	k.choose.addSkip(c.Flags())
 	c.Flags().BoolVar(&k.raw, "raw", false, "copy the messages whole, with nothing masked")
 	return c
 }

@@ -45,6 +45,7 @@ routing key of the publisher; header:NAME and body.PATH are values of the messag
 	k.choose.addCost(c.Flags())
 	k.choose.addUnfiled(c)
 	k.choose.addLimit(c.Flags(), 0, "group so many messages at most, from the head of the queue; 0 is all")
+	k.choose.addSkip(c.Flags())
 	return c
 }
 

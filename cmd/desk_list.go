@@ -40,6 +40,7 @@ output is masked for the expression too.
 	k.choose.addCost(c.Flags())
 	k.choose.addUnfiled(c)
 	k.choose.addLimit(c.Flags(), 100, "list so many messages at most; 0 is all")
+	k.choose.addSkip(c.Flags())
 	return c
 }
 

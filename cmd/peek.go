@@ -44,6 +44,7 @@ The user needs the tag management and the permission to read the queue.`,
 	k.choose.add(c)
 	k.choose.addCost(c.Flags())
 	c.Flags().IntVarP(&k.choose.Limit, "limit", "n", 10, "show so many messages at most; 0 is all")
+	k.choose.addSkip(c.Flags())
 	c.Flags().BoolVar(&k.raw, "raw", false, "write only the bodies, byte for byte and unmasked, with a newline between two")
 	return c
 }

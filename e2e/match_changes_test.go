@@ -215,3 +215,68 @@ func TestAMatchIsAddedWhileAProcessorRuns(t *testing.T) {
 	p.signal(t, syscall.SIGTERM)
 	p.exits(t, 0)
 }
+
+// Messages wait for their retry when the entry leaves the file, or when the topology is destroyed.
+// None is lost: with the topology gone they are back in their queues; without the entry they are
+// where docs/file.md says.
+func TestAMatchEndsWhileMessagesWait(t *testing.T) {
+	t.Parallel()
+	consents := []string{"--yes", "--allow", "loses-messages", "--allow", "drops-routing", "--allow", "stops-consumers"}
+	for name, test := range map[string]struct {
+		ends  func(file string) []string // the command that ends the match
+		place func(queue string) string  // where a message of queue is then
+	}{
+		"the entry leaves the file": {
+			func(string) []string {
+				return append([]string{"apply", "-f", writeTopology(t, matchesFile("a", "{name: third}"))}, consents...)
+			},
+			func(string) string { return "shop.unroutable" },
+		},
+		"the topology is destroyed": {
+			func(file string) []string { return append([]string{"destroy", "--wait", "-f", file}, consents...) },
+			func(queue string) string { return queue },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := brokertest.VHost(t)
+			if !target.AtLeast("4.0") {
+				t.Skip("before 4.0, match is refused")
+			}
+			file := writeTopology(t, strings.ReplaceAll(matchesFile("a", matchAll), "[100ms, 200ms]", "[10s]"))
+			start(t, target, "apply", "--yes", "-f", file).exits(t, 0)
+			p := start(t, target, "process", "-f", file)
+			p.logs(t, "connected")
+			const each = 50
+			ch, want := target.Confirming(t), map[string]int{}
+			for i, queue := range []string{"svc.a", "svc.b"} {
+				args := amqp091.Table{"x-queue-type": []string{"quorum", "classic"}[i]}
+				if _, err := ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
+					t.Fatal(err)
+				}
+				for id := range each {
+					brokertest.PublishConfirmed(t, ch, "", queue, amqp091.Publishing{MessageId: fmt.Sprint(queue, "/", id)})
+				}
+				for range each {
+					if d := brokertest.Take(t, ch, queue); d.Reject(false) != nil {
+						t.Fatal("it cannot be rejected")
+					}
+				}
+				want[test.place(queue)] += each
+			}
+			brokertest.Eventually(t, "all of them to wait", func() bool {
+				return brokertest.Ready(t, ch, "shop.a.retry.10s") == 2*each
+			})
+			start(t, target, test.ends(file)...).exits(t, 0)
+			for queue, n := range want {
+				seen := map[string]bool{}
+				for range n {
+					seen[brokertest.Take(t, ch, queue).MessageId] = true
+				}
+				if left := brokertest.Ready(t, ch, queue); len(seen) != n || left > 0 {
+					t.Errorf("%s has %d of %d messages and %d copies", queue, len(seen), n, left+n-len(seen))
+				}
+			}
+		})
+	}
+}

@@ -227,10 +227,10 @@ func (h *kept) requires(c Change) bool {
 	}
 	if o := c.Reroute; o != nil {
 		return h.objects[topology.Key{Kind: topology.KindQueue, Name: o.Queue}] ||
-			h.objects[topology.Key{Kind: topology.KindExchange, Name: o.Exchange}] ||
-			h.objects[topology.Key{Kind: topology.KindExchange, Name: topology.NextExchangeName(o.Exchange)}] ||
 			slices.ContainsFunc(o.To, func(b topology.Binding) bool {
-				return h.objects[topology.Key{Kind: topology.Kind(b.DestinationType), Name: b.Destination}]
+				return h.objects[topology.Key{Kind: topology.KindExchange, Name: b.Source}] ||
+					h.objects[topology.Key{Kind: topology.KindExchange, Name: topology.NextExchangeName(b.Source)}] ||
+					h.objects[topology.Key{Kind: topology.Kind(b.DestinationType), Name: b.Destination}]
 			})
 	}
 	if slices.ContainsFunc(c.Copies, func(b topology.Binding) bool { return h.created[b.Identity()] }) {

@@ -71,16 +71,16 @@ func TestDestroyDoesNotSayThatATierLeftTheFile(t *testing.T) {
 		"one tier": {
 			host(short),
 			map[string]topology.Usage{short.Name: {Ready: 2}},
-			"the tier shop.a.retry.1s is to be deleted and stays until it is empty; it holds 2 messages; the last message leaves within 1s; to delete it, run destroy again after that, or pass --wait to wait for that",
+			"the tier shop.a.retry.1s is to be deleted and stays until it is empty; it holds 2 messages; the last message leaves within 1s, or later if a work queue is full; to delete it, run destroy again after that, or pass --wait to wait for that",
 		},
 		"two tiers": {
 			host(short, long),
 			map[string]topology.Usage{short.Name: {Ready: 2}, long.Name: {Ready: 1}},
-			"2 tiers of the backoff a (1s, 3s) are to be deleted and stay until they are empty; they hold 3 messages; the last message leaves within 3s; to delete them, run destroy again after that, or pass --wait to wait for that",
+			"2 tiers of the backoff a (1s, 3s) are to be deleted and stay until they are empty; they hold 3 messages; the last message leaves within 3s, or later if a work queue is full; to delete them, run destroy again after that, or pass --wait to wait for that",
 		},
 		"a tier that may be empty": {
 			host(exchange("shop.a.dlx", "headers", nil), short, bound), nil,
-			"the tier shop.a.retry.1s is to be deleted and stays until it is empty; it holds 0 messages (counts are up to 5s old); once it is unbound, the last message leaves within 1s; to delete it, run destroy again after that, or pass --wait to wait for that",
+			"the tier shop.a.retry.1s is to be deleted and stays until it is empty; it holds 0 messages (counts are up to 5s old); once it is unbound, the last message leaves within 1s, or later if a work queue is full; to delete it, run destroy again after that, or pass --wait to wait for that",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -293,7 +293,8 @@ func (r *orphans) warnOfTiers() {
 			when = text.Choose(len(tiers), "once it is unbound, ", "once they are unbound, ")
 		}
 		if total.ttl > 0 {
-			line += "; " + when + "the last message leaves within " + text.Millis(total.ttl)
+			line += "; " + when + "the last message leaves within " + text.Millis(total.ttl) +
+				", or later if a work queue is full"
 		}
 		r.warn(topology.WarnRetiredTier, line+"; to delete "+text.Choose(len(tiers), "it", "them")+
 			", run apply again after that, or pass --wait to wait for that")

@@ -155,6 +155,8 @@ type Plan struct {
 	// each backoff, and to group generated objects by the queue that they serve.
 	Backoffs   []topology.Backoff
 	WorkQueues []topology.WorkQueue
+	// Matches are the entries of the wanted topology that cover queues by a pattern.
+	Matches []topology.Match
 	// Rescheduled are the backoffs whose tiers change, by name.
 	Rescheduled []Reschedule
 	// Places say where the file declares the objects.

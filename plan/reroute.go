@@ -11,13 +11,13 @@ import (
 // waits. It is carried out in steps, each read back from the broker: see [NextReroutes]. No
 // message is lost, doubled or misplaced meanwhile.
 type Reroute struct {
-	// Exchange is the exchange whose bindings change. With its next exchange it names all that the
-	// steps write.
+	// Exchange is the exchange whose bindings change. For queues that match it is that of all
+	// failures, also where the one for failures under any address changes with it.
 	Exchange string
-	// Queue is the work queue. Empty for the tiers of a backoff.
+	// Queue is the work queue, or the pattern of the first match. Empty for the tiers of a backoff.
 	Queue string
-	// From are the bindings of the topology that were found, at both exchanges. To are the wanted
-	// ones, at Exchange.
+	// From are the bindings of the topology that were found, also those of the next exchange. To are
+	// the wanted ones. Their sources, with the next exchanges of these, are all that the steps write.
 	From, To []topology.Binding
 }
 
@@ -42,9 +42,9 @@ func slotOf(exchange string, b topology.Binding) slotKey {
 
 // slot is where the messages that match one slot of an exchange go.
 type slot struct {
-	key   slotKey
-	queue string // the work queue; empty for an attempt of a backoff
-	want  topology.Binding
+	key     slotKey
+	reroute rerouteKey // what plans show it as
+	want    topology.Binding
 	found
 }
 
@@ -96,7 +96,11 @@ func slotsOf(want topology.Compiled, state topology.State) []slot {
 		}
 		if key := slotOf(b.Source, b); !listed[key] {
 			listed[key] = true
-			out = append(out, slot{key, b.Label.Queue, b, at[key]})
+			reroute := rerouteKey{b.Source, b.Label.Queue}
+			if b.Source == topology.AnyFailedExchangeName(want.Name) {
+				reroute.exchange = topology.FailedExchangeName(want.Name)
+			}
+			out = append(out, slot{key, reroute, b, at[key]})
 		}
 	}
 	for _, b := range want.Bindings {
@@ -175,7 +179,7 @@ func NextReroutes(want topology.Compiled, state topology.State, reroutes []Chang
 	}
 	var out []Change
 	for _, s := range slotsOf(want, state) {
-		if s.moves() && chosen[rerouteKey{s.key.exchange, s.queue}] {
+		if s.moves() && chosen[s.reroute] {
 			out = append(out, s.step()...)
 		}
 	}

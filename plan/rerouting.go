@@ -33,11 +33,11 @@ func (r *resolver) rerouting() rerouting {
 			continue
 		}
 		out.slots[s.key] = true
-		o := Reroute{Exchange: s.key.exchange, Queue: s.queue}
-		i, known := at[o.key()]
+		o := Reroute{Exchange: s.reroute.exchange, Queue: s.reroute.queue}
+		i, known := at[s.reroute]
 		if !known {
 			i = len(out.changes)
-			at[o.key()] = i
+			at[s.reroute] = i
 			out.changes = append(out.changes, Change{Action: Update, Phase: phaseReroute, Reroute: &o})
 		}
 		all := out.changes[i].Reroute
@@ -75,6 +75,9 @@ func (r *resolver) describeFailures(c *Change) {
 		Before: r.schedule(before), After: r.schedule(after),
 	}}
 	c.Reason = "messages that wait in a tier return to the queue and keep their attempt count"
+	if len(r.want.Matches) > 1 && c.Name == r.want.Matches[0].Pattern {
+		c.Reason = "all queues that match have the same backoff; " + c.Reason
+	}
 	if w := r.works[c.Name]; w.RetryTo != "" { // what waits may have been decided before the file had it
 		c.Fields[1].After = r.want.Schedule(w.Name).ScheduleText() + "; retries go to " + text.Name(w.RetryTo)
 		c.Reason = "messages that wait in a tier go where they were to go, and keep their attempt count"

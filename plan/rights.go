@@ -79,8 +79,10 @@ func Rights(p Plan) []Right {
 
 // rights adds what the steps of a reroute take.
 func (o Reroute) rights(r map[Right]bool) {
-	r[Right{Read, topology.KindExchange, o.Exchange}] = true
-	r[Right{Read, topology.KindExchange, topology.NextExchangeName(o.Exchange)}] = true
+	for _, b := range o.To {
+		r[Right{Read, topology.KindExchange, b.Source}] = true
+		r[Right{Read, topology.KindExchange, topology.NextExchangeName(b.Source)}] = true
+	}
 	for _, b := range slices.Concat(o.From, o.To) {
 		r[Right{Write, topology.Kind(b.DestinationType), b.Destination}] = true
 	}

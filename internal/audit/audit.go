@@ -120,7 +120,9 @@ func (x *index) findings(in Input) []Finding {
 		if !c.runs(in) {
 			continue
 		}
-		for _, f := range c.find(x) {
+		found := c.find(x)
+		for i := range found {
+			f := &found[i]
 			f.Rule, f.VHost, f.Position = c.ID, in.State.VHost, in.Positions[f.Object]
 			if in.Declared {
 				f.Remedy, f.Tries = "in the topology file: "+lowerFirst(c.Fix), nil
@@ -128,8 +130,8 @@ func (x *index) findings(in Input) []Finding {
 			if f.Severity == "" {
 				f.Severity = c.Severity
 			}
-			out = append(out, f)
 		}
+		out = append(out, found...)
 	}
 	return out
 }

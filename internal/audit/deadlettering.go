@@ -104,10 +104,8 @@ func exchangeMissing() check {
 // All queues that dead-letter to it get the same exchange: a direct one if each has a key.
 func (x *index) declaring(q *queue) []Fix {
 	e := topology.Exchange{Name: q.To.Exchange, Type: topology.Direct, Durable: true}
-	for _, o := range x.queues {
-		if o.DeadLetters && o.To.Exchange == e.Name && !o.To.HasKey {
-			e.Type = topology.Topic
-		}
+	if x.keyless[e.Name] {
+		e.Type = topology.Topic
 	}
 	return x.keep(q, e, put(e))
 }

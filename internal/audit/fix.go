@@ -63,7 +63,21 @@ func choosing(fixes []Fix, format string, args ...any) []Fix {
 const (
 	maxTriedObjects = 5_000
 	maxTried        = 100_000
+	// usualHops is how many hops of dead letters an object has at most in usual virtual hosts. Where
+	// all queues dead-letter to an exchange that leads to all of them there are far more.
+	usualHops = 4
 )
+
+// hops returns how many hops all dead letters have.
+func (x *index) hops() int {
+	n := 0
+	for _, q := range x.queues {
+		for _, w := range q.Ways {
+			n += len(w.Hops)
+		}
+	}
+	return n
+}
 
 // about is what a finding is about: a rule and an object.
 type about struct {
@@ -222,7 +236,7 @@ func (t *trial) audit(changes []Change, findings []Finding) (standing, bool) {
 	x := newIndex(in)
 	x.trying = true
 	s := x.standing()
-	t.budget -= objects(in.State) * (x.Outcomes - 1)
+	t.budget -= objects(in.State)*(x.Outcomes-1) + max(0, x.hops()-usualHops*objects(in.State))
 	for _, f := range slices.Concat(x.findings(in), findings) {
 		if worst, ok := s.findings[f.about()]; !ok || f.Severity.rank() < worst.rank() {
 			s.findings[f.about()] = f.Severity

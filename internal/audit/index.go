@@ -17,6 +17,8 @@ type index struct {
 	byName map[string]*queue
 	// matching is, by queue, the policies that match it, the one with the highest priority first.
 	matching map[string][]topology.Policy
+	// keyless are the exchanges to which a queue dead-letters without a key of its own.
+	keyless map[string]bool
 	// trying says that a fix is tried: the rules propose none.
 	trying bool
 }
@@ -37,12 +39,16 @@ type exchange = survey.Exchange
 func newIndex(in Input) *index {
 	x := &index{
 		Survey: survey.New(in.State), in: in, byName: map[string]*queue{}, matching: map[string][]topology.Policy{},
+		keyless: map[string]bool{},
 	}
 	for _, surveyed := range x.Queues {
 		q := &queue{Queue: surveyed}
 		q.policy, q.hasPolicy = x.Policies.For(q.Queue.Queue)
 		q.operator, q.hasOperator = x.Policies.Operator(q.Queue.Queue)
 		x.queues, x.byName[q.Name] = append(x.queues, q), q
+		if q.DeadLetters && !q.To.HasKey {
+			x.keyless[q.To.Exchange] = true
+		}
 		for _, p := range x.State.Have.Policies {
 			if x.Policies.Matches(p, q.Queue.Queue) {
 				x.matching[q.Name] = append(x.matching[q.Name], p)

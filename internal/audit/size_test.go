@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
@@ -54,6 +55,22 @@ func big(queues, bindings int) topology.State {
 		})
 	}
 	return topology.State{Version: "4.3.6", VHost: "/", Have: have}
+}
+
+// Each of 150 queues dead-letters to all of them. To try a fix for each would take minutes.
+func TestManyHopsOfDeadLetters(t *testing.T) {
+	t.Parallel()
+	state := topology.State{Version: "4.3.6", VHost: "/"}
+	state.Have.Exchanges = []topology.Exchange{{Name: "all", Type: topology.Fanout, Durable: true}}
+	for i := range 150 {
+		q := topology.Queue{Name: fmt.Sprint("q", i), Arguments: topology.Arguments{topology.ArgDeadLetterExchange: "all"}}
+		state.Have.Queues = append(state.Have.Queues, q)
+		state.Have.Bindings = append(state.Have.Bindings,
+			topology.Binding{Source: "all", Destination: q.Name, DestinationType: topology.ToQueue})
+	}
+	if r := audit.Run(audit.Input{State: state}); !strings.Contains(strings.Join(r.Unseen, "\n"), "which fixes help") {
+		t.Errorf("it tries fixes for all of them; not seen: %q", r.Unseen)
+	}
 }
 
 func BenchmarkAudit(b *testing.B) {

@@ -51,9 +51,12 @@ var ErrRefused = errors.New("refused")
 
 // LookOptions limits a look.
 type LookOptions struct {
-	// Messages is how many to look at, from the head of the queue. Zero is all, up to the
-	// limits below.
+	// Messages is how many to look at, from the head of the queue or behind those of Skip. Zero is
+	// all, up to the limits below.
 	Messages int
+	// Skip is how many messages at the head of the queue are passed over. They are held meanwhile,
+	// as what is behind them cannot be reached otherwise.
+	Skip int
 	// HoldMessages and HoldBytes limit what is held. Zero is the default: 1,000,000 messages
 	// of a quorum queue; 100,000 messages or 128 MiB of bodies of a classic queue.
 	HoldMessages int
@@ -82,6 +85,8 @@ type Looked struct {
 	Unacknowledged int `json:"unacknowledged,omitempty"`
 	// Looked is how many were looked at, from the head.
 	Looked int `json:"lookedAt"`
+	// skipped is how many of them were passed over.
+	skipped int
 	// Missed says why fewer were looked at than the queue held. Empty if all were.
 	Missed string `json:"notLookedAt,omitempty"`
 	// enough: more was not asked for.

@@ -157,7 +157,7 @@ func (l *look) begin() error {
 func (l *look) wanted() int {
 	n := min(l.done.Messages, l.holdable())
 	if l.options.Messages > 0 {
-		n = min(n, l.options.Messages)
+		n = min(n, l.options.Messages+l.options.Skip)
 	}
 	return n
 }
@@ -331,6 +331,10 @@ func (l *look) show(d amqp091.Delivery) error {
 	m.Handle = l.reader.Handle(d, m.Queue)
 	m.Copy = l.copies.Next(m.Handle)
 	l.done.Looked++
+	if m.Position < l.options.Skip {
+		l.done.skipped++
+		return nil
+	}
 	return l.visit(m)
 }
 
@@ -369,8 +373,11 @@ func (l *look) missed(err error, bytes int64) string {
 		return fmt.Sprintf("the messages that were held reach the limit of %d bytes; --hold-limit sets another", l.holdableBytes())
 	case l.done.Looked < l.wanted():
 		return "others have taken the rest meanwhile"
-	case l.options.Messages > 0 && l.done.Looked == l.options.Messages:
+	case l.options.Messages > 0 && l.done.Looked == l.options.Messages+l.options.Skip:
 		l.done.enough = true
+		if l.options.Skip > 0 {
+			return fmt.Sprintf("only %d behind the first %d were asked for", l.options.Messages, l.options.Skip)
+		}
 		return fmt.Sprintf("only the first %d were asked for", l.options.Messages)
 	default:
 		return fmt.Sprintf("a look holds at most %s of a %s queue; --hold-limit sets another",

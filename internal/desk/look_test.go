@@ -586,3 +586,48 @@ func TestLooksHoldOnlySoMuch(t *testing.T) {
 		}
 	}
 }
+
+// A look passes over messages at the head of the queue, and gives them back with the others. Copies
+// keep their numbers.
+func TestLooksPassOver(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	for _, kind := range []string{"quorum", "classic"} {
+		ch := filledQueue(t, target, kind, 10, amqp091.Table{"x-queue-type": kind})
+		twice := amqp091.Publishing{MessageId: "copy"}
+		brokertest.PublishConfirmed(t, ch, "", kind, twice, twice)
+		d := deskOf(t, target)
+		for _, row := range []struct {
+			limit, skip int
+			want        []string
+			missed      bool
+		}{
+			{0, 8, []string{"8", "9", "copy", "copy"}, false},
+			{2, 3, []string{"3", "4"}, true},
+			{0, 100, nil, false},
+		} {
+			var ids []string
+			var copied int
+			r := desk.Request{Queue: kind, Limit: row.limit, Look: desk.LookOptions{Skip: row.skip}}
+			p, err := d.Pick(t.Context(), r,
+				func(m deadletter.Message, _ deadletter.View) error {
+					ids, copied = append(ids, m.Delivery.MessageId), m.Copy
+					return nil
+				})
+			if err != nil || !slices.Equal(ids, row.want) || (p.Looked.Missed != "") != row.missed {
+				t.Errorf("%s, %d behind %d: %v, missed %q, %v; want %v",
+					kind, row.limit, row.skip, ids, p.Looked.Missed, err, row.want)
+			}
+			var said strings.Builder
+			if err := desk.WritePicked(&said, p); err != nil || !strings.Contains(said.String(), "passed over the first") {
+				t.Errorf("it says %q, %v", &said, err)
+			}
+			if len(ids) == 4 && copied != 2 {
+				t.Errorf("the second of two equal messages is copy %d", copied)
+			}
+		}
+		if ids, _ := lookAt(t, d, kind, desk.LookOptions{}); len(ids) != 12 || ids[0] != "0" || ids[9] != "9" {
+			t.Errorf("%s has %v afterwards", kind, ids)
+		}
+	}
+}

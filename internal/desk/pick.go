@@ -41,7 +41,7 @@ func (d *Desk) pick(
 ) (Picked, error) {
 	var p Picked
 	if r.Filter == nil && len(r.Handles) == 0 && r.Since.IsZero() && r.Limit > 0 {
-		r.Look.Messages = r.Limit
+		r.Look.Messages = r.Limit // behind those that the look passes over
 	}
 	chooseByBody := r.Filter != nil && r.Filter.NeedsBody()
 	var err error

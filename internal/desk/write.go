@@ -18,6 +18,9 @@ func WriteLooked(w io.Writer, l Looked) error {
 	if l.Messages == 0 && l.Looked == 0 {
 		line = text.Name(l.Queue) + " holds no messages"
 	}
+	if l.skipped > 0 {
+		line += fmt.Sprintf("; passed over the first %d", l.skipped)
+	}
 	if l.Unacknowledged > 0 {
 		line += fmt.Sprintf("; others may hold %d more, by counts that are up to 5 seconds old", l.Unacknowledged)
 	}

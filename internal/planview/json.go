@@ -98,10 +98,7 @@ func delaysOf(b topology.Backoff) []string {
 }
 
 func changesJSON(p plan.Plan, changes []plan.Change) []changeJSON {
-	owners := map[string]string{} // by work queue
-	for _, w := range p.WorkQueues {
-		owners[w.Name] = w.Owner
-	}
+	owners := ownersOf(p)
 	out := make([]changeJSON, 0, len(changes))
 	for _, c := range changes {
 		j := changeJSON{

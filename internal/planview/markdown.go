@@ -167,10 +167,7 @@ func plain(name string, v any) string {
 // hazardRows returns the rows of a table of the changes that need consent. Bindings of a queue or
 // exchange are one row, or none where the row of the queue says the same.
 func hazardRows(p plan.Plan) []string {
-	own, owners := map[string][]topology.Hazard{}, map[string]string{}
-	for _, w := range p.WorkQueues {
-		owners[w.Name] = w.Owner
-	}
+	own, owners := map[string][]topology.Hazard{}, ownersOf(p)
 	for _, c := range p.Changes {
 		if c.Kind != topology.KindBinding {
 			own[c.Name] = append(own[c.Name], c.Hazards...)

@@ -2,6 +2,7 @@ package planview
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -48,9 +49,8 @@ func (s section) title() string {
 // sections writes the changes by owner and by subject. If all work queues have the same owner, or
 // none, there are no headings.
 func (t *textWriter) sections() {
-	titled := slices.ContainsFunc(t.p.WorkQueues, func(w topology.WorkQueue) bool {
-		return w.Owner != t.p.WorkQueues[0].Owner
-	})
+	owners := slices.Compact(slices.Sorted(maps.Values(ownersOf(t.p))))
+	titled := len(owners) > 1
 	sections := sectionsOf(t.p)
 	l := layout{textWriter: t}
 	for i, s := range sections {
@@ -77,18 +77,25 @@ func (t *textWriter) sections() {
 
 // sectionsOf groups the changes.
 func sectionsOf(p plan.Plan) []section {
-	works := map[string]int{} // the place of a work queue in the file, from 1
-	owners := map[string]int{}
-	for i, w := range p.WorkQueues {
-		works[w.Name] = i + 1
-		if owners[w.Owner] == 0 {
-			owners[w.Owner] = i + 1
+	// The place in the file, from 1, of a work queue, or of a match by its pattern, which comes behind
+	// them, and the first place of each owner.
+	works, owners, owner := map[string]int{}, map[string]int{}, ownersOf(p)
+	add := func(name string) {
+		works[name] = len(works) + 1
+		if owners[owner[name]] == 0 {
+			owners[owner[name]] = works[name]
 		}
+	}
+	for _, w := range p.WorkQueues {
+		add(w.Name)
+	}
+	for _, m := range p.Matches {
+		add(m.Pattern)
 	}
 	var out []section
 	index := map[sectionKey]int{}
 	for _, e := range entriesOf(p) {
-		key := sectionOf(p, e, works)
+		key := sectionOf(p, e, owner)
 		i, known := index[key]
 		if !known {
 			i = len(out)
@@ -114,13 +121,13 @@ type sectionKey struct {
 	owner string
 }
 
-// sectionOf returns the section of an entry. works has the work queues of the file.
-func sectionOf(p plan.Plan, e *entry, works map[string]int) sectionKey {
-	at := works[e.name]
+// sectionOf returns the section of an entry. owners has the work queues and matches of the file.
+func sectionOf(p plan.Plan, e *entry, owners map[string]string) sectionKey {
+	owner, known := owners[e.name]
 	switch {
-	case e.kind == queueSubject && at > 0 && p.WorkQueues[at-1].Owner != "":
-		return sectionKey{ownerSection, p.WorkQueues[at-1].Owner}
-	case e.kind != sharedSubject && at == 0 && e.deletesOnly() && placeOfSubject(p, e.subject).IsZero():
+	case e.kind == queueSubject && owner != "":
+		return sectionKey{ownerSection, owner}
+	case e.kind != sharedSubject && !known && e.deletesOnly() && placeOfSubject(p, e.subject).IsZero():
 		return sectionKey{goneSection, ""}
 	case e.kind == queueSubject:
 		return sectionKey{ownerlessSection, ""}

@@ -66,6 +66,11 @@ func placeOfSubject(p plan.Plan, s subject) topology.Place {
 	case exchangeSubject:
 		return p.Places[topology.Key{Kind: topology.KindExchange, Name: s.name}]
 	case queueSubject:
+		for _, m := range p.Matches {
+			if m.Pattern == s.name {
+				return m.Place
+			}
+		}
 		return p.Places[topology.Key{Kind: topology.KindQueue, Name: s.name}]
 	case backoffSubject:
 		loop, _ := topology.Compiled{Backoffs: p.Backoffs}.Backoff(s.name)
@@ -75,7 +80,20 @@ func placeOfSubject(p plan.Plan, s subject) topology.Place {
 	return topology.Place{}
 }
 
-// ownerOf returns the owner of the work queue that a change belongs to. Empty: none.
+// ownersOf returns the owners by work queue, and by the pattern of a match.
+func ownersOf(p plan.Plan) map[string]string {
+	out := map[string]string{}
+	for _, w := range p.WorkQueues {
+		out[w.Name] = w.Owner
+	}
+	for _, m := range p.Matches {
+		out[m.Pattern] = m.Owner
+	}
+	return out
+}
+
+// ownerOf returns the owner of the work queue, or of the match, that a change belongs to.
+// Empty: none.
 func ownerOf(c plan.Change, owners map[string]string) string {
 	if s := subjectOf(c); s.kind == queueSubject {
 		return owners[s.name]
