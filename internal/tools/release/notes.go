@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -37,6 +38,9 @@ func (r release) writeNotes(name string) error {
 	}
 	text, err := r.notes(string(changelog))
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(name, []byte(text), 0o644)
