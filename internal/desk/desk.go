@@ -7,6 +7,7 @@
 package desk
 
 import (
+	"cmp"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -43,7 +44,21 @@ type Desk struct {
 	holds bool          // each run has a hold; for tests
 	// routes returns the routing of the virtual host as it was inspected last; nil before.
 	routes atomic.Pointer[func() routing]
+	// of is the desk whose routing is this one's, too; nil: it has its own.
+	of *Desk
 }
+
+// As returns the same desk for another person who acts.
+func (d *Desk) As(by string) *Desk {
+	return &Desk{
+		Endpoint: d.Endpoint, Management: d.Management, Topology: d.Topology, Found: d.Found, Reader: d.Reader, By: by,
+		Allow: d.Allow, ChangeWait: d.ChangeWait, Now: d.Now, pause: d.pause, holds: d.holds,
+		of: cmp.Or(d.of, d),
+	}
+}
+
+// routed is where the routing is that Route tells from.
+func (d *Desk) routed() *atomic.Pointer[func() routing] { return &cmp.Or(d.of, d).routes }
 
 // ErrRefused is wrapped by the error of a command that would do harm. The error says which
 // harm, and how to go on.

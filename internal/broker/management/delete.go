@@ -63,6 +63,9 @@ func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Co
 				return err
 			}
 		}
+		if gone, err := m.proveWhole(ctx, q); gone || err != nil {
+			return err
+		}
 		only = amqp.Conditions{}
 	}
 	if m.conn != nil {

@@ -41,6 +41,14 @@ type Engine interface {
 
 var _ Engine = (*desk.Desk)(nil)
 
+// engine returns the engine that acts in the name of a person.
+func (p *Page) engine(who person) Engine {
+	if p.As == nil || who.name == p.By {
+		return p.Engine
+	}
+	return p.As(who.name)
+}
+
 // Viewer makes the view of a message. *deadletter.Reader implements it.
 type Viewer interface {
 	View(m deadletter.Message) deadletter.View

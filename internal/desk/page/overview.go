@@ -8,18 +8,20 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// session answers with what the page needs to know about itself.
+// session answers with what the page needs to know about itself, and about who opens it.
 func (p *Page) session(w http.ResponseWriter, r *http.Request) {
-	cookie, err := r.Cookie(cookieName(r))
-	if err != nil {
-		fail(w, http.StatusUnauthorized, notSignedIn)
-		return
+	s, _ := p.signed(r)
+	out := sessionAnswer{
+		CSRF: s.csrf, Topology: p.Topology, VHost: p.VHost, Broker: p.Broker, By: s.who.name, Allow: s.who.allow,
+		Command: p.Line("desk"),
 	}
-	token, _ := p.sessions.token(cookie.Value)
-	answer(w, sessionAnswer{token, p.Topology, p.VHost, p.Broker, p.By, p.Allow, p.Line("desk")})
+	if s.who.signedIn {
+		out.Role = s.who.role.String()
+	}
+	answer(w, out)
 }
 
-// sessionAnswer is what the page needs to know about itself.
+// sessionAnswer is what the page needs to know about itself, and about who opens it.
 type sessionAnswer struct {
 	CSRF     string  `json:"csrf"`
 	Topology string  `json:"topology"`
@@ -27,7 +29,9 @@ type sessionAnswer struct {
 	Broker   string  `json:"broker"`
 	By       string  `json:"by"`
 	Allow    Allowed `json:"allow"`
-	Command  string  `json:"command"`
+	// Role is the role of a person who has signed in with a provider, and who may sign out.
+	Role    string `json:"role,omitempty"`
+	Command string `json:"command"`
 }
 
 // queuesAnswer is the overview.
@@ -121,6 +125,7 @@ func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
 		failed(w, err)
 		return
 	}
+	allow := personOf(r).allow
 	var out []shownRun
 	known := map[string]bool{}
 	for _, j := range p.jobs.list() {
@@ -133,21 +138,21 @@ func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
 			one.Phase, one.Holds = all[at].Phase, all[at].Holds
 			one.Active = one.Active || all[at].Active
 		}
-		out = append(out, p.complete(one))
+		out = append(out, p.complete(one, allow))
 	}
 	for _, run := range slices.Backward(all) {
 		if !known[run.ID] {
 			out = append(out, p.complete(shownRun{
 				job: *jobOf(run), Phase: run.Phase, Holds: run.Holds, Active: run.Active,
-			}))
+			}, allow))
 		}
 	}
 	answer(w, runsAnswer{out, p.Line("desk", "run", "list")})
 }
 
-// complete adds what can be done with a run.
-func (p *Page) complete(run shownRun) shownRun {
-	run.Allowed = p.Allow.permits(run.Action)
+// complete adds what a person can do with a run.
+func (p *Page) complete(run shownRun, allow Allowed) shownRun {
+	run.Allowed = allow.permits(run.Action)
 	run.Commands = map[string]string{}
 	for _, do := range []string{"resume", "return", "cancel"} {
 		words := []string{"desk", "run", do, run.Run}
