@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"testing"
 
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/dlxctl/dlxctl/internal/arguments"
 	"github.com/dlxctl/dlxctl/internal/text"

@@ -3,7 +3,7 @@ package text_test
 import (
 	"testing"
 
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/internal/text"
