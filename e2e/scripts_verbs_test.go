@@ -20,7 +20,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"github.com/rogpeppe/go-internal/testscript"
-	"go.yaml.in/yaml/v3"
+	"gopkg.in/yaml.v3"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )

@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"testing"
 
-	"go.yaml.in/yaml/v3"
+	"gopkg.in/yaml.v3"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"go.yaml.in/yaml/v3"
+	"gopkg.in/yaml.v3"
 
 	"github.com/dlxctl/dlxctl/topology"
 )

@@ -3,7 +3,7 @@ package spec
 import (
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"gopkg.in/yaml.v3"
 
 	"github.com/dlxctl/dlxctl/internal/notice"
 	"github.com/dlxctl/dlxctl/topology"

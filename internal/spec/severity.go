@@ -3,7 +3,7 @@ package spec
 import (
 	"fmt"
 
-	"go.yaml.in/yaml/v3"
+	"gopkg.in/yaml.v3"
 
 	"github.com/dlxctl/dlxctl/topology"
 )

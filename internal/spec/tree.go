@@ -1,6 +1,6 @@
 package spec
 
-import "go.yaml.in/yaml/v3"
+import "gopkg.in/yaml.v3"
 
 // tree is a mapping that overlays change. The mapping that it was made of stays as it is: aliases
 // may share it.

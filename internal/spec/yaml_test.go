@@ -1,6 +1,6 @@
 package spec
 
-import "go.yaml.in/yaml/v3"
+import "gopkg.in/yaml.v3"
 
 // unmarshal reads YAML without a thought.
 func unmarshal(data []byte, v any) error { return yaml.Unmarshal(data, v) }

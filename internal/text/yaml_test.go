@@ -3,7 +3,7 @@ package text_test
 import (
 	"testing"
 
-	"go.yaml.in/yaml/v3"
+	"gopkg.in/yaml.v3"
 	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/internal/text"
