@@ -18,6 +18,8 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
 DATE := $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
 PROGRAM := github.com/dlxctl/dlxctl/cmd
+# OUT is the file that build writes. GOOS and GOARCH choose another platform.
+OUT ?= bin/dlxctl
 LINT := go tool -modfile=tools.mod golangci-lint
 # The tests of several packages share the machine with a broker, and some wait for minutes
 # while others compute. More packages at once let too many private nodes boot together.
@@ -28,7 +30,7 @@ TEST_FLAGS ?= -timeout 30m $(if $(word 2,$(BROKERS)),-parallel 4 -p 3,-parallel 
 FUZZTIME ?= 10000x
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test race pure broker lint words fmt golden docs bench fuzz snippets fresh matrix check
+.PHONY: help demo build packages packagetest test race pure broker lint words notice fmt golden docs bench fuzz snippets fresh matrix check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +40,13 @@ demo: ## see a failing message climb its backoff tiers, on a real broker
 
 build: ## build bin/dlxctl, a static binary
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false \
-		-ldflags "-s -w -X $(PROGRAM).version=$(VERSION) -X $(PROGRAM).commit=$(COMMIT) -X $(PROGRAM).date=$(DATE)" -o bin/dlxctl .
+		-ldflags "-s -w -X $(PROGRAM).version=$(VERSION) -X $(PROGRAM).commit=$(COMMIT) -X $(PROGRAM).date=$(DATE)" -o $(OUT) .
+
+packages: ## build what a release consists of into bin/packages, for all platforms, or for ONLY=linux/amd64
+	@go run ./internal/tools/release -version "$(VERSION)" -commit "$(COMMIT)" -date "$(DATE)" -only "$(ONLY)" $(if $(NOTES),-notes "$(NOTES)") bin/packages
+
+packagetest: ## build the packages twice, and install, upgrade and purge them; needs Debian and root
+	./scripts/packagetest
 
 test: pure broker ## run all tests, on the lines of BROKERS
 
@@ -55,10 +63,14 @@ broker: ## run the tests of the others, on the lines of BROKERS
 
 lint: words ## run the linters; they hold the direction of imports too
 	$(LINT) run
-	@if command -v shellcheck >/dev/null; then shellcheck -x $(filter-out %/bench-table,$(wildcard scripts/*)) .ci/run; fi
+	go run ./internal/tools/licenses -check NOTICE
+	@if command -v shellcheck >/dev/null; then shellcheck -x $(filter-out %/bench-table,$(wildcard scripts/*)) $(wildcard packaging/deb/*) packaging/install.sh .ci/run; fi
 
 words: ## check the language of texts, comments and names
 	go run ./internal/tools/words
+
+notice: ## write the licenses of what is linked into NOTICE
+	go run ./internal/tools/licenses NOTICE
 
 fmt: ## format the code
 	$(LINT) fmt

@@ -60,7 +60,7 @@ anything was moved.`,
 	k.look.addVerbose(c.Flags(), "list the empty queues too, and what each look changed")
 	k.look.addUnfiled(c)
 	c.AddCommand(
-		newDeskList(a), newDeskGroups(a), newDeskShow(a), newDeskFind(a), newDeskDigest(a),
+		newDeskList(a), newDeskGroups(a), newDeskShow(a), newDeskDiff(a), newDeskFind(a), newDeskDigest(a),
 		newDeskExport(a), newDeskImport(a),
 
 		newDeskReplay(a), newDeskEdit(a), newDeskPark(a), newDeskRestore(a), newDeskDiscard(a),

@@ -137,7 +137,8 @@ func (a *app) openRuns(ctx context.Context, name string, failures bool) (d *desk
 }
 
 // deskWith opens the desk of a topology, which reads messages with reader; nil reads none. Which
-// queues a match covers is read from the broker.
+// queues a match covers is read from the broker. The returned function waits for the records of the
+// runs that have ended, and says which of them could not be written.
 func (a *app) deskWith(ctx context.Context, t topology.Compiled, reader *deadletter.Reader) (
 	*desk.Desk, func(), error,
 ) {
@@ -160,7 +161,17 @@ func (a *app) deskWith(ctx context.Context, t topology.Compiled, reader *deadlet
 		reader.Known = deadletter.Knows(t)
 		reader.Known.Route = d.Route
 	}
-	return d, s.Close, nil
+	var unrecorded []string
+	d.Unrecorded = func(run string, err error) {
+		unrecorded = append(unrecorded, fmt.Sprintf("the run %s is not recorded: %s", run, err))
+	}
+	return d, func() {
+		d.AwaitRecords()
+		for _, line := range unrecorded {
+			fmt.Fprintln(a.stderr, topology.Printable(line))
+		}
+		s.Close()
+	}, nil
 }
 
 // deskPlace is a queue that the command line names.

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -20,6 +21,9 @@ type deskServeCommand struct {
 	allow     []string
 	cert, key string
 	tokenFile string
+	external  string
+	signIn    page.SignIn
+	roles     []string
 }
 
 func newDeskServe(a *app) *cobra.Command {
@@ -37,15 +41,34 @@ to restore parked messages, too. What is masked stays masked: nothing on the pag
 
 serve prints a URL that opens the page once, in one browser. From another machine, use
 'ssh -L 9420:localhost:9420 HOST' and open the printed URL there. An address that is not a
-loopback address needs --tls-cert, --tls-key and --token-file.
+loopback address needs --tls-cert and --tls-key, and --token-file or --oidc-issuer. The files
+of the certificate are read again when they change.
+
+Behind a reverse proxy, --external-url says where browsers open the page. Links, cookies, the
+redirect URL of a sign-in and the check of the origin follow it. The proxy may pass host and path
+on, or not. It may end TLS; the network between the proxy and the page must then be trusted.
+
+For a team, --oidc-issuer has a provider of OpenID Connect sign people in, by authorization
+code with PKCE. --role gives the members of a group a role:
+
+  reader    looks at messages and runs
+  operator  also replays, parks and restores, and stops, resumes and returns such runs
+  editor    also discards and edits
+
+The highest role of a person counts; a person without one sees nothing. Runs are recorded under
+the verified e-mail address of the person, else the user name, else the subject. A session lasts
+8 hours. The broker knows none of this: all act with the rights of the user in RABBITMQ_URL.
 
 Ctrl-C ends the server. It first stops the runs that the page has started, where nothing is
 lost, and prints how to resume them.
 
 Exit codes: 0 ended, 1 failed, 2 runs were stopped with messages left in their holds.`,
-		Example: "  dlxctl desk serve\n  dlxctl desk serve --allow replay,park",
-		Args:    noArguments,
-		RunE:    func(c *cobra.Command, _ []string) error { return k.run(c) },
+		Example: `  dlxctl desk serve
+  dlxctl desk serve --allow replay,park
+  dlxctl desk serve --oidc-issuer https://login.example.com --oidc-client dlxctl \
+      --role reader=support --role operator=on-call`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return k.run(c) },
 	}
 	f := c.Flags()
 	f.StringVar(&k.listen, "listen", "127.0.0.1:9420", "`ADDRESS` to listen on; port 0 is any free port")
@@ -54,6 +77,14 @@ Exit codes: 0 ended, 1 failed, 2 runs were stopped with messages left in their h
 	f.StringVar(&k.key, "tls-key", "", "`FILE` with the key of the certificate, in PEM format")
 	f.StringVar(&k.tokenFile, "token-file", "",
 		"`FILE` with a token of 32 characters or more, which the page asks for in place of the printed token")
+	f.StringVar(&k.external, "external-url", "", "`URL` at which a reverse proxy serves the page, such as https://ops.example.com/desk")
+	f.StringVar(&k.signIn.Issuer, "oidc-issuer", "", "`URL` of the provider that signs people in; empty: a token opens the page")
+	f.StringVar(&k.signIn.ClientID, "oidc-client", "", "`ID` of the page at the provider")
+	f.StringVar(&k.signIn.SecretFile, "oidc-secret-file", "", "`FILE` with the secret of the client, if the provider asks for one")
+	f.StringVar(&k.signIn.GroupsClaim, "oidc-groups-claim", "groups", "`CLAIM` with the groups of a person")
+	f.StringSliceVar(&k.signIn.Scopes, "oidc-scopes", []string{"profile", "email"},
+		"`SCOPES` to ask for with openid; groups is added if the provider lists it")
+	f.StringArrayVar(&k.roles, "role", nil, "`ROLE=GROUP` gives a group the role reader, operator or editor; may be repeated")
 	k.look.addLook(c)
 	return c
 }
@@ -65,7 +96,8 @@ func (k *deskServeCommand) run(c *cobra.Command) error {
 		return err
 	}
 	bound, err := page.Listen(c.Context(), page.Binding{
-		Address: k.listen, CertFile: k.cert, KeyFile: k.key, TokenFile: k.tokenFile,
+		Address: k.listen, CertFile: k.cert, KeyFile: k.key, TokenFile: k.tokenFile, SignIn: k.signIn.Issuer != "",
+		External: k.external, Log: k.app.log(),
 	})
 	switch {
 	case errors.Is(err, page.ErrAddress):
@@ -74,6 +106,9 @@ func (k *deskServeCommand) run(c *cobra.Command) error {
 		return explainListen(k.listen, err)
 	}
 	defer bound.Close()
+	if bound.Access.Provider, err = k.provider(c.Context()); err != nil {
+		return err
+	}
 	if err := k.app.needsFile("desk serve"); err != nil {
 		return err
 	}
@@ -83,14 +118,38 @@ func (k *deskServeCommand) run(c *cobra.Command) error {
 	}
 	defer closeDesk()
 	config.For(d)
+	d.Unrecorded = func(run string, err error) {
+		config.Log.Warn("run not recorded", "run", run, "error", err.Error())
+	}
 	config.Access = bound.Access
 	p, err := page.New(config)
 	if err != nil {
 		return err
 	}
-	k.announce(d.Topology.Name, p.URL(bound.Base))
+	k.announce(d.Topology.Name, p.URL(bound.Base), page.RedirectURL(bound.Base))
 	stopped, err := p.Serve(c.Context(), bound)
 	return k.ended(stopped, err)
+}
+
+// provider returns the provider that signs people in, nil without one.
+func (k *deskServeCommand) provider(ctx context.Context) (*page.Provider, error) {
+	switch {
+	case k.signIn.Issuer == "" && (k.signIn.ClientID != "" || k.signIn.SecretFile != "" || len(k.roles) > 0):
+		return nil, usageError{errors.New("--oidc-client, --oidc-secret-file and --role need --oidc-issuer, the URL of the provider")}
+	case k.signIn.Issuer == "":
+		return nil, nil
+	case len(k.allow) > 0:
+		return nil, usageError{errors.New("--allow and --oidc-issuer exclude each other; write what people may do with --role")}
+	}
+	var err error
+	if k.signIn.Grants, err = page.ParseGrants(k.roles); err != nil {
+		return nil, usageError{err}
+	}
+	p, err := page.Discover(ctx, k.signIn)
+	if errors.Is(err, page.ErrSignIn) {
+		return nil, usageError{err}
+	}
+	return p, err
 }
 
 // config returns what the flags say about the page.
@@ -110,12 +169,16 @@ func (k *deskServeCommand) config(c *cobra.Command) (page.Config, error) {
 }
 
 // announce prints where the page is, and what it may do.
-func (k *deskServeCommand) announce(name, url string) {
+func (k *deskServeCommand) announce(name, url, redirect string) {
 	once := "It opens the page once, in one browser."
-	if k.tokenFile != "" {
+	may := "The page is read-only; --allow " + strings.Join(page.Allowable(), ",") + " allows actions."
+	switch {
+	case k.signIn.Issuer != "":
+		once = fmt.Sprintf("People sign in with %s, which must know the redirect URL %s.", k.signIn.Issuer, redirect)
+		may = "They may do what --role says."
+	case k.tokenFile != "":
 		once = "The page asks for the token of --token-file."
 	}
-	may := "The page is read-only; --allow " + strings.Join(page.Allowable(), ",") + " allows actions."
 	if len(k.allow) > 0 {
 		may = "The page may " + strings.Join(k.allow, ", ") + "."
 	}

@@ -3,7 +3,6 @@ package cmd
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,7 +19,6 @@ type deskShowCommand struct {
 	app    *app
 	choose chooseFlags
 	raw    bool
-	diff   string
 	tryAll bool
 }
 
@@ -41,7 +39,6 @@ masked in them.
 may have, the best first: 'dlxctl desk show HANDLE --protoset orders.binpb --try-all'.`,
 		Example: `  dlxctl desk show 0a1b2c3d4e5f
   dlxctl desk show 0a1b2c3d4e5f#2 @billing
-  dlxctl desk show 0a1b2c3d4e5f --diff 9f8e7d6c5b4a
   dlxctl desk show 0a1b2c3d4e5f --raw > body.bin`,
 		Args:        handleAndQueue,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
@@ -50,7 +47,6 @@ may have, the best first: 'dlxctl desk show HANDLE --protoset orders.binpb --try
 	k.choose.addLook(c)
 	k.choose.addUnfiled(c)
 	c.Flags().BoolVar(&k.raw, "raw", false, "print the bytes of the body, with nothing masked")
-	c.Flags().StringVar(&k.diff, "diff", "", "compare with the message that has this `HANDLE`")
 	c.Flags().BoolVar(&k.tryAll, "try-all", false, "list the protobuf types that the body may have")
 	return c
 }
@@ -79,36 +75,20 @@ func (k *deskShowCommand) run(c *cobra.Command, args []string) error {
 		return err
 	case k.tryAll:
 		return k.writeFits(d.Reader.Fits(found.message))
-	case k.diff == "" && k.app.output == "json":
+	case k.app.output == "json":
 		return jsondoc.Write(k.app.stdout, found.view)
-	case k.diff == "":
+	default:
 		return deadletter.WriteShow(k.app.stdout, found.view, k.app.width())
 	}
-	other, err := k.app.findMessage(c.Context(), d, append([]string{k.diff}, args[1:]...), o)
-	if err != nil {
-		return err
-	}
-	difference := deadletter.ShowDiff(found.view, other.view)
-	if difference == "" {
-		difference = "the messages do not differ, except in their places\n"
-	}
-	_, err = io.WriteString(k.app.stdout, difference)
-	return err
 }
 
 // check refuses flags that contradict each other.
 func (k *deskShowCommand) check() error {
 	switch {
-	case k.raw && (k.diff != "" || k.app.output != "text"):
-		return usageError{errors.New("--raw prints the bytes of the body alone; pass it without --diff and -o")}
-	case k.tryAll && (k.raw || k.diff != "" || k.app.output != "text"):
-		return usageError{errors.New("--try-all prints a table alone; pass it without --raw, --diff and -o")}
-	case k.diff != "" && k.app.output != "text":
-		return usageError{errors.New("--diff prints text alone; pass it without -o")}
-	case k.diff != "":
-		if _, _, err := deadletter.ParseHandle(k.diff); err != nil {
-			return usageError{fmt.Errorf("--diff: %w", err)}
-		}
+	case k.raw && k.app.output != "text":
+		return usageError{errors.New("--raw prints the bytes of the body alone; pass it without -o")}
+	case k.tryAll && (k.raw || k.app.output != "text"):
+		return usageError{errors.New("--try-all prints a table alone; pass it without --raw and -o")}
 	}
 	return nil
 }

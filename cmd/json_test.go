@@ -110,6 +110,12 @@ func documents() []document {
 			deadletter.Group{},
 		},
 		{
+			"A comparison",
+			[]string{"desk diff"},
+			"In what two messages differ, as a person may see them.",
+			deadletter.Comparison{},
+		},
+		{
 			"A digest",
 			[]string{"desk digest"},
 			"What died since a time. A webhook gets it under `digest`, with a `text` next to it.",
@@ -132,6 +138,12 @@ func documents() []document {
 			[]string{"desk run list"},
 			"A list of runs. `desk run resume` and `desk run return` print it without `--yes`.",
 			desk.Run{},
+		},
+		{
+			"A run that has ended",
+			[]string{"desk run list --ended"},
+			"A list of runs, the newest first.",
+			desk.EndedRun{},
 		},
 		{
 			"A proposal", run,

@@ -14,6 +14,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/oidctest"
 )
 
 const pageFile = `
@@ -169,7 +170,7 @@ func TestThePageRefusesUnsafeFlags(t *testing.T) {
 		flags []string
 		says  string
 	}{
-		"an address of others": {[]string{"--listen", "0.0.0.0:0"}, "--tls-cert, --tls-key and --token-file"},
+		"an address of others": {[]string{"--listen", "0.0.0.0:0"}, "--tls-key and --token-file or --oidc-issuer"},
 		"any address":          {[]string{"--listen", ":0"}, "other machines can reach this address"},
 		"no key":               {[]string{"--tls-cert", "c.pem"}, "pass both"},
 		"an unknown action":    {[]string{"--allow", "replay,purge"}, `"purge"`},
@@ -255,4 +256,58 @@ func TestThePageNamesTheRunsThatItStops(t *testing.T) {
 		q, err := ch.QueueDeclarePassive("billing.dead", true, false, false, false, nil)
 		return err == nil && q.Messages == 11
 	})
+}
+
+// A team signs in with a provider. Each may do what the role says, and what a person does is logged
+// with the name.
+func TestATeamSignsIn(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	target := brokertest.VHost(t)
+	file := deadOrders(t, target, 12)
+	provider := oidctest.Start(t, "http://127.0.0.1/signed-in")
+	p := start(t, target, "desk", "serve", "-f", file, "--listen", "127.0.0.1:0", "--oidc-issuer", provider.Issuer,
+		"--oidc-client", "public", "--role", "reader="+oidctest.Support, "--role", "operator="+oidctest.OnCall)
+	printed := regexp.MustCompile(`The desk of shop: (http://[^/\s]+)/\n`)
+	brokertest.Eventually(t, "the URL of the page", func() bool { return printed.MatchString(p.stdout.String()) },
+		&p.stdout, &p.stderr)
+	base := printed.FindStringSubmatch(p.stdout.String())[1]
+	said := "People sign in with " + provider.Issuer + ", which must know the redirect URL " + base + "/signed-in."
+	if !strings.Contains(p.stdout.String(), said) {
+		t.Errorf("it prints\n%s", p.stdout.String())
+	}
+	signIn := func(name string) *browser {
+		t.Helper()
+		c := oidctest.Client(t, base)
+		resp, text := oidctest.Fetch(t, c, "GET", oidctest.Back(t, c, base+"/sign-in", name), nil)
+		b := &browser{t: t, base: base}
+		for _, cookie := range resp.Cookies() {
+			if cookie.Value != "" {
+				b.cookie = cookie.String()
+			}
+		}
+		if b.cookie == "" {
+			t.Fatalf("%s is answered with %s", name, text)
+		}
+		b.csrf, _ = b.call("GET", "/api/session", nil, 200)["csrf"].(string)
+		return b
+	}
+	ask := map[string]any{
+		"queue": "billing.dead", "action": "replay", "where": `body.country == "AT"`, "rate": "none", "ramp": "none",
+	}
+	rita, otto := signIn("rita"), signIn("otto")
+	rita.call("POST", "/api/look", map[string]any{"queue": "billing.dead"}, 200)
+	rita.call("POST", "/api/propose", ask, 403)
+	shown := otto.call("POST", "/api/propose", ask, 200)
+	otto.call("POST", "/api/execute", map[string]any{"proposal": shown["id"], "expect": 6}, 200)
+	brokertest.Eventually(t, "the end of the run", func() bool {
+		run := rita.call("GET", "/api/runs", nil, 200)["runs"].([]any)[0].(map[string]any)
+		return run["ended"] != nil && run["by"] == "otto@example.com" && run["result"].(map[string]any)["moved"] == 6.0
+	})
+	log := p.stderr.String()
+	if !strings.Contains(log, `msg="run started"`) || !strings.Contains(log, "by=otto@example.com") {
+		t.Errorf("the log is\n%s", log)
+	}
+	p.signal(t, syscall.SIGINT)
+	p.exits(t, 0)
 }

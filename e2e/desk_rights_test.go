@@ -110,6 +110,27 @@ func TestDeskRightsSuffice(t *testing.T) {
 	awaitDepth(t, target, "shop.dead", 0)
 }
 
+// Without the right to make the queue of the records of runs, a command works as with it, and says
+// that the run is not recorded.
+func TestRunsNeedNoRightToBeRecorded(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	target, file := deadLetters(t, 3)
+	g := grant(t, deskRightsFile, "desk")
+	g = without(g, right{"configure", `shop\.desk\..*`})
+	g.Configure = append(g.Configure, `shop\.desk\.[0-9].*`, `shop\.desk\.lock\..*`)
+	code, out := dlxctl(as(t, target, g), "desk", "park", "billing.dead", "--yes", "-f", file)
+	const says = "lacks configure on the queue shop.desk.log; run 'dlxctl rights' and give "
+	if code != 0 || strings.Count(out, "is not recorded: user ") != 1 || !strings.Contains(out, says) {
+		t.Errorf("exit code %d, and not once %q:\n%s", code, says, out)
+	}
+	awaitDepth(t, target, "shop.parked", 3)
+	code, out = dlxctl(target, "desk", "run", "list", "--ended", "-f", file)
+	if code != 0 || !strings.Contains(out, "no record of a run") {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+}
+
 // With the rights that 'dlxctl rights' prints for pulling, messages can be pulled out of a work
 // queue. With those of the user desk they cannot.
 func TestPullRights(t *testing.T) {

@@ -12,10 +12,10 @@ import (
 )
 
 // desk is what the desk of a topology has on the broker: the holds of its runs, the queue of
-// parked messages, the exclusive queues of its processes, and the exchanges through which runs take
-// and send. No file declares them and only the desk deletes them. A plan is made as if they did not
-// exist: none of them is drift, a binding to one of them gives dead letters no place to stay, and
-// no plan becomes stale because of a run.
+// parked messages, that of the records of runs, the exclusive queues of its processes, and the
+// exchanges through which runs take and send. No file declares them and only the desk deletes them.
+// A plan is made as if they did not exist: none of them is drift, a binding to one of them gives
+// dead letters no place to stay, and no plan becomes stale because of a run.
 type desk struct {
 	topology  string
 	queues    map[string]topology.Queue
@@ -79,9 +79,9 @@ func (d desk) without(state topology.State) topology.State {
 // DeskQueue is a queue of the desk that holds messages.
 type DeskQueue struct {
 	Name string
-	// Role is [topology.RoleHold] or [topology.RoleParked].
+	// Role is [topology.RoleHold], [topology.RoleParked] or [topology.RoleLog].
 	Role topology.Role
-	// Run is the run of a hold. Empty for parked messages.
+	// Run is the run of a hold. Empty for the others.
 	Run string
 	// Active reports that a process works on the run.
 	Active bool
@@ -90,7 +90,8 @@ type DeskQueue struct {
 	Usage topology.Usage
 }
 
-// DeskQueues returns the holds and the queue of parked messages of a topology, by name.
+// DeskQueues returns the holds, the queue of parked messages and that of the records of runs of a
+// topology, by name.
 func DeskQueues(topologyName string, state topology.State) []DeskQueue {
 	return deskOf(topologyName, state).list()
 }
@@ -107,6 +108,8 @@ func (d desk) list() []DeskQueue {
 			continue
 		case isHold:
 			queue.Role = topology.RoleHold
+		case topology.IsLog(d.topology, q):
+			queue.Role, queue.Run, queue.Active = topology.RoleLog, "", false
 		default:
 			queue.Role, queue.Run, queue.Active = topology.RoleParked, "", false
 		}
@@ -165,7 +168,7 @@ func (d desk) leftBehind(changes []Change) []Warning {
 			out = append(out, Warning{topology.WarnDeskRun, fmt.Sprintf(
 				"%s keeps the messages of a run of the desk, and this plan deletes %s: if the run needs that, it can neither send its messages nor give them back. Before you apply, list the runs with 'dlxctl desk run list', and end them with 'dlxctl desk run resume' or 'dlxctl desk run return'",
 				text.Name(q.Name), text.Some(going))})
-		case q.Usage.Ready+q.Usage.Unacknowledged > 0:
+		case q.Role == topology.RoleParked && q.Usage.Ready+q.Usage.Unacknowledged > 0:
 			out = append(out, Warning{topology.WarnDeskParked, fmt.Sprintf(
 				"%s keeps %s that a person parked, and this plan deletes %s; before you apply, give back with 'dlxctl desk restore' what still has to go there",
 				text.Name(q.Name), text.Count(q.Usage.Ready+q.Usage.Unacknowledged, "message"), text.Some(going))})
@@ -178,6 +181,9 @@ func (d desk) leftBehind(changes []Change) []Warning {
 // policy of dlxctl overrides them: the desk refuses to begin a run where one is in effect.
 func (r *resolver) harmedDesk() (f findings) {
 	for _, q := range r.desk.list() {
+		if q.Role == topology.RoleLog {
+			continue // it has no message of a user
+		}
 		if harm := harmOf(r.want.Name, r.foreign, r.desk.queues[q.Name]); harm != "" {
 			f.warn(topology.WarnDeskPolicy, harm)
 		}

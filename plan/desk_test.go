@@ -36,7 +36,8 @@ func deskObjects() []topology.Object {
 	}
 	hold := topology.HoldName("shop", "r1")
 	return []topology.Object{
-		durable(hold), durable(topology.ParkedName("shop")), exclusive(topology.DeskWorkerName("shop", "r1")),
+		durable(hold), durable(topology.ParkedName("shop")), durable(topology.LogName("shop")),
+		exclusive(topology.DeskWorkerName("shop", "r1")),
 		exclusive(topology.DeskLockName("shop", "q0.dead")), fanout(hold), fanout(hold + ".to.0"),
 		topology.Binding{Source: hold, Destination: hold, DestinationType: topology.ToQueue},
 	}
@@ -138,7 +139,9 @@ func TestWarningsOfTheDesk(t *testing.T) {
 	foreign.Pattern = "^(?!shop\\.desk\\.)shop\\.desk"
 	spared.Policies = []topology.Policy{foreign}
 	const keeps = "shop.desk.r1 keeps the messages of a run of the desk, and this plan deletes q: if the run needs that, it can neither send its messages nor give them back. Before you apply, list the runs with 'dlxctl desk run list', and end them with 'dlxctl desk run resume' or 'dlxctl desk run return'"
-	usage := map[string]topology.Usage{"shop.desk.r1": {Ready: 5}, "shop.parked": {Ready: 2, Unacknowledged: 1}}
+	usage := map[string]topology.Usage{
+		"shop.desk.r1": {Ready: 5}, "shop.desk.log": {Ready: 9}, "shop.parked": {Ready: 2, Unacknowledged: 1},
+	}
 	for name, tc := range map[string]struct {
 		want, have topology.Compiled
 		usage      map[string]topology.Usage
@@ -190,6 +193,7 @@ func TestDeskQueues(t *testing.T) {
 	have.Queues = append(have.Queues, host(deskObjects()...).Queues...)
 	state := topology.State{Have: have, Usage: map[string]topology.Usage{"shop.desk.r1": {Ready: 5}}}
 	want := []plan.DeskQueue{
+		{Name: "shop.desk.log", Role: topology.RoleLog},
 		{
 			Name: "shop.desk.r1", Role: topology.RoleHold, Run: "r1", Active: true,
 			Usage: topology.Usage{Ready: 5},

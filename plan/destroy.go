@@ -43,8 +43,9 @@ func destroyed(p Plan, d desk) Plan {
 }
 
 // removal returns the changes that delete what the desk keeps between runs: the queue of parked
-// messages. A run that has not ended is blocked: only the desk knows which of its messages are in
-// the queue that they came from too.
+// messages, and that of the records of runs, which has no message of a user. A run that has not
+// ended is blocked: only the desk knows which of its messages are in the queue that they came from
+// too.
 func (d desk) removal() []Change {
 	var out []Change
 	for _, q := range d.list() {
@@ -61,6 +62,10 @@ func (d desk) removal() []Change {
 		}
 		c := deleted(d.queues[q.Name])
 		c.Label, c.Stake, c.Phase = label, &q.Usage, phaseDeleteQueues
+		if q.Role == topology.RoleLog {
+			out = append(out, c)
+			continue
+		}
 		if q.Usage.Ready+q.Usage.Unacknowledged > 0 {
 			c.Hazards = append(c.Hazards, topology.LosesMessages)
 			c.Reason += "; 'dlxctl desk restore' gives back messages that a person parked"

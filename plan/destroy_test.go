@@ -40,6 +40,17 @@ func TestDestroyAndTheDesk(t *testing.T) {
 	if p := plan.Make(want, state, plan.Options{}); !p.Empty() {
 		t.Errorf("only destroy deletes parked messages: %+v", p.Changes)
 	}
+	// The records of runs need no consent: no message of a user is there.
+	log := queue(topology.LogName("shop"))
+	records := topology.State{
+		Version: "4.0.5", Have: topology.Topology{Queues: []topology.Queue{log}},
+		Usage: map[string]topology.Usage{log.Name: {Ready: 3, Consumers: 1}},
+	}
+	p = plan.Make(want, records, o)
+	deletes := len(p.Changes) == 1 && p.Changes[0].Name == log.Name && p.Changes[0].Action == plan.Delete
+	if !deletes || plan.Check(p, nil) != nil {
+		t.Errorf("the plan for the records is %+v", p.Changes)
+	}
 
 	state.Have.Queues = append(state.Have.Queues, queue(hold))
 	p = plan.Make(want, state, o)

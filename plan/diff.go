@@ -22,8 +22,9 @@ type Options struct {
 	// SkipBlocked carries out the other changes of a plan in which a change is blocked or has a
 	// hazard that is not allowed.
 	SkipBlocked bool `json:"skipBlocked"`
-	// Destroy deletes the queue of parked messages too, and is blocked by a run of the desk that
-	// has not ended. It belongs to a plan that wants nothing, and no plan of destroy is saved.
+	// Destroy deletes the queues of parked messages and of the records of runs too, and is blocked by
+	// a run of the desk that has not ended. It belongs to a plan that wants nothing, and no plan of
+	// destroy is saved.
 	Destroy bool `json:"-"`
 }
 

@@ -93,6 +93,7 @@ const (
 	deskInfix           = ".desk."
 	deskLockPrefix      = "lock."
 	deskWorkerSuffix    = ".worker"
+	deskLogRun          = "log"
 	parkedSuffix        = ".parked"
 	verifyInfix         = ".verify."
 	policyPrefix        = "dlxctl."
@@ -224,7 +225,7 @@ func HoldName(topology, run string) string { return topology + deskInfix + run }
 func HoldRun(topology, name string) (run string, ok bool) {
 	run, ok = strings.CutPrefix(name, topology+deskInfix)
 	_, failed := FailedBackoff(topology, name)
-	return run, ok && run != "" && !failed && !strings.Contains(run, ".")
+	return run, ok && run != "" && run != deskLogRun && !failed && !strings.Contains(run, ".")
 }
 
 // IsHoldName reports whether a queue is named like the hold of a run of the desk.
@@ -250,6 +251,15 @@ const DeskName = "desk"
 
 // ParkedName names the queue in which the desk parks messages for 30 days.
 func ParkedName(topology string) string { return topology + parkedSuffix }
+
+// LogName names the queue in which the desk keeps the records of the runs that have ended, for 90
+// days. Nothing that a user published is ever there.
+func LogName(topology string) string { return HoldName(topology, deskLogRun) }
+
+// IsLog reports whether a queue keeps the records of the runs of a topology.
+func IsLog(topology string, q Queue) bool {
+	return q.Name == LogName(topology) && q.Arguments[ArgManagedBy] == DeskMark(topology)
+}
 
 // VerifyName names the queue to which the canaries of a run of verify come back. A run is named by
 // lower-case letters and digits. The queue has [DeskMark], so that no plan takes it for a queue
@@ -341,14 +351,16 @@ const UnnamedAddress = "@"
 // owns.
 func OwnerMark(topology string) string { return "dlxctl/" + topology }
 
-// DeskMark is the owner mark of the queues that the desk makes: holds, and the queue of parked
-// messages. No file declares them, and only the desk deletes them. The mark names another owner
-// than [OwnerMark] does, so that a plan, also one of a release that does not know the desk,
-// never takes them for queues that are no longer in the file. No topology name has a slash.
+// DeskMark is the owner mark of the queues that the desk makes: holds, the queue of parked
+// messages, and that of the records of runs. No file declares them, and only the desk deletes them.
+// The mark names another owner than [OwnerMark] does, so that a plan, also one of a release that
+// does not know the desk, never takes them for queues that are no longer in the file. No topology
+// name has a slash.
 func DeskMark(topology string) string { return OwnerMark(topology) + deskMarkSuffix }
 
-// IsDeskQueue reports whether a queue was made by the desk of the topology: a hold or the queue of
-// parked messages, which have [DeskMark], or an exclusive queue of a process of the desk.
+// IsDeskQueue reports whether a queue was made by the desk of the topology: a hold, the queue of
+// parked messages or that of the records of runs, which have [DeskMark], or an exclusive queue of a
+// process of the desk.
 func IsDeskQueue(topology string, q Queue) bool {
 	if q.Exclusive {
 		return strings.HasPrefix(q.Name, topology+deskInfix)

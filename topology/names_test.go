@@ -57,6 +57,7 @@ func TestOnlyHoldsAreNamedLikeOne(t *testing.T) {
 		topology.DeskLockName("shop", "billing.dead"):           "",
 		topology.HoldName("other", "x"):                         "",
 		topology.ParkedName("shop"):                             "",
+		topology.LogName("shop"):                                "",
 		"shop.desk.":                                            "",
 		topology.FailedQueueName("shop", "desk"):                "",
 		topology.RetryQueueName("shop", "desk", time.Minute):    "",

@@ -297,6 +297,7 @@ const (
 	RoleLegacy     Role = "legacy"     // queues that a work queue replaces
 	RoleHold       Role = "hold"       // where a run of the desk has the messages that it took
 	RoleParked     Role = "parked"     // where the desk puts messages that are set aside
+	RoleLog        Role = "log"        // where the desk keeps the records of the runs that have ended
 )
 
 // Label says what an object is for. It is not part of the object: it is not

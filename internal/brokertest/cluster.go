@@ -14,12 +14,26 @@ const members = 3
 // Cluster starts three nodes of the test's own that form one cluster. They are
 // stopped, and their data deleted, when the test ends. It needs a broker that
 // does not run in Docker. On a line before 4.3 the test is skipped: clusters are
-// tested on one line.
+// tested on one line; see [OlderCluster].
 func Cluster(tb testing.TB) []*Server {
 	tb.Helper()
 	if !shared(tb).AtLeast("4.3") {
 		tb.Skip("clusters are tested on line 4.3 only")
 	}
+	return cluster(tb)
+}
+
+// OlderCluster is [Cluster] for what only the lines before 4.3 do. On 4.3 the test is skipped.
+func OlderCluster(tb testing.TB) []*Server {
+	tb.Helper()
+	if shared(tb).AtLeast("4.3") {
+		tb.Skip("line 4.3 does not do that")
+	}
+	return cluster(tb)
+}
+
+func cluster(tb testing.TB) []*Server {
+	tb.Helper()
 	whole, err := start(tb.Context(), "--nodes", strconv.Itoa(members))
 	if err != nil {
 		tb.Fatalf("brokertest: no cluster: %v", err)

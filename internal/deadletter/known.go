@@ -44,6 +44,7 @@ func Knows(c topology.Compiled) *Known {
 	if c.Name != "" {
 		k.generated[topology.UnroutableName(c.Name)] = true
 		k.generated[topology.ParkedName(c.Name)] = true
+		k.generated[topology.LogName(c.Name)] = true
 	}
 	delete(k.generated, "")
 	return k

@@ -14,6 +14,12 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
+// The names of families that no publisher writes.
+const (
+	familyDlxctl   = "dlxctl"
+	familyRabbitMQ = "RabbitMQ"
+)
+
 // Family is headers that one author wrote.
 type Family struct {
 	// Name is publisher, dlxctl, RabbitMQ, AMQP 1.0 client, or the name of a framework.
@@ -24,7 +30,9 @@ type Family struct {
 
 // Families returns the headers of a view by their author, without families that are empty.
 func (v View) Families() []Family {
-	families := []Family{{Name: "publisher"}, {Name: v.Framework}, {Name: amqp10}, {Name: "dlxctl"}, {Name: "RabbitMQ"}}
+	families := []Family{
+		{Name: "publisher"}, {Name: v.Framework}, {Name: amqp10}, {Name: familyDlxctl}, {Name: familyRabbitMQ},
+	}
 	for _, name := range slices.Sorted(maps.Keys(v.Headers)) {
 		f := &families[v.family(name)]
 		f.Headers = append(f.Headers, name)
@@ -81,19 +89,6 @@ func WriteShow(w io.Writer, v View, width int) error {
 	p.body(v)
 	_, err := w.Write(p.Bytes())
 	return err
-}
-
-// ShowDiff returns how the second message differs from the first, as lines of [WriteShow] that
-// begin with "+" and "-". Empty if both are shown alike.
-func ShowDiff(a, b View) string {
-	show := func(v View) string {
-		var out bytes.Buffer
-		v.Queue, v.Handle, v.Copy = "", "", 0
-		_ = WriteShow(&out, v, 1<<20) // a buffer takes everything
-		_, rest, _ := strings.Cut(out.String(), "\n")
-		return rest
-	}
-	return Diff(a.Name(), show(a), b.Name(), show(b))
 }
 
 // failure returns why the message died.

@@ -2,6 +2,7 @@ package deadletter_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 	"unicode"
@@ -160,11 +161,67 @@ func TestTheDifferenceOfTwoMessagesIsShown(t *testing.T) {
 	t.Parallel()
 	r := deadletter.Reader{Known: deadletter.Knows(shop())}
 	a, b := r.View(message("", processed(1))), r.View(message("", processed(1, "more", int64(1))))
-	if d := deadletter.ShowDiff(a, a); d != "" {
-		t.Errorf("the same message differs: %s", d)
+	if c := deadletter.Compare(a, a, false); len(c.Differences) > 0 || c.Masked {
+		t.Errorf("the same message differs: %+v", c)
 	}
-	if d := deadletter.ShowDiff(a, b); !strings.Contains(d, "\n+  more  1\n") {
-		t.Errorf("difference:\n%s", d)
+	want := []deadletter.Difference{{Part: "headers", Name: "more", B: "1"}}
+	if d := cmp.Diff(want, deadletter.Compare(a, b, false).Differences); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	b = r.View(message(`{"order":1,"country":"AT"}`, processed(2, "tenant", "a", "retry-error", "no\nroute")))
+	a = r.View(message(`{"order":1,"country":"Austria"}`, processed(1, "tenant", "b", "x-delivery-count", int64(3))))
+	got := compared(t, a, b, false)
+	for _, part := range []string{
+		"\nfailure\n  error\n", "\n- attempts  1\n+ attempts  2\n", "\n- tenant  \"b\"\n+ tenant  \"a\"\n",
+		"\n-  \"country\": \"Austria\"\n+  \"country\": \"AT\"\n",
+	} {
+		if !strings.Contains(got, part) {
+			t.Errorf("it does not show %q:\n%s", part, got)
+		}
+	}
+	// As they were published: without what dlxctl and RabbitMQ have added.
+	got = compared(t, a, b, true)
+	if !strings.Contains(got, "tenant") || !strings.Contains(got, "country") || strings.Contains(got, "retry-") ||
+		strings.Contains(got, "failure") || strings.Contains(got, "timeline") || strings.Contains(got, "x-delivery") {
+		t.Errorf("as published:\n%s", got)
+	}
+}
+
+// compared returns what a person sees of a comparison.
+func compared(t *testing.T, a, b deadletter.View, published bool) string {
+	t.Helper()
+	var out strings.Builder
+	if err := deadletter.Compare(a, b, published).Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// A comparison does not tell whether masked values are equal: a publisher could guess one.
+func TestMaskedValuesAreNotCompared(t *testing.T) {
+	t.Parallel()
+	rules, err := redact.New(redact.Rules{Paths: []string{"body.card", "headers.token"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := deadletter.Reader{Known: deadletter.Knows(shop()), Redactor: func(string) *redact.Redactor { return rules }}
+	of := func(card, token string) deadletter.View {
+		return r.View(message(`{"n":1,"card":"`+card+`"}`, processed(1, "token", token, "seen", "card "+card)))
+	}
+	a := of("4111110271831111", "secret-one")
+	const want = "the messages do not differ, except in their places\nmasked values are not compared\n"
+	for name, b := range map[string]deadletter.View{
+		"equal": of("4111110271831111", "secret-one"), "others": of("5500000000000004", "secret-two"),
+		"longer": of("41111102718311110000", "s"),
+	} {
+		out := compared(t, a, b, false)
+		if !strings.HasSuffix(out, want) || strings.Count(out, "\n") != 4 {
+			t.Errorf("%s:\n%s", name, out)
+		}
+		raw, err := json.Marshal(deadletter.Compare(a, b, false).Differences)
+		if err != nil || string(raw) != "[]" {
+			t.Errorf("%s: %s, %v", name, raw, err)
+		}
 	}
 }
 
@@ -186,7 +243,7 @@ func TestHostileContentIsShownHarmlessly(t *testing.T) {
 	m.Queue = hostile
 	v := r.View(m)
 	v.Body = decode.Document{Text: hostile, Note: hostile, Steps: []string{hostile}, Format: decode.Format(hostile)}
-	for _, out := range []string{shown(t, v, 80), deadletter.ShowDiff(v, deadletter.View{})} {
+	for _, out := range []string{shown(t, v, 80), compared(t, v, deadletter.View{}, false)} {
 		if !utf8.ValidString(out) {
 			t.Errorf("no valid UTF-8: %q", out)
 		}

@@ -7,7 +7,9 @@
 package desk
 
 import (
+	"cmp"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +38,9 @@ type Desk struct {
 	// ChangeWait is how long a run waits for the end of a command that changes the topology. Zero is
 	// a minute.
 	ChangeWait time.Duration
+	// Unrecorded is told of each run whose record cannot be written, one at a time, and while the
+	// process does something else. Nil is not told.
+	Unrecorded func(run string, err error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 
@@ -43,7 +48,26 @@ type Desk struct {
 	holds bool          // each run has a hold; for tests
 	// routes returns the routing of the virtual host as it was inspected last; nil before.
 	routes atomic.Pointer[func() routing]
+	// last is the virtual host as it was inspected last; nil before.
+	last atomic.Pointer[topology.State]
+	// records are the records that are being written, and recorded guards Unrecorded.
+	records  sync.WaitGroup
+	recorded sync.Mutex
+	// of is the desk whose routing and records are this one's, too; nil: it has its own.
+	of *Desk
 }
+
+// As returns the same desk for another person who acts.
+func (d *Desk) As(by string) *Desk {
+	return &Desk{
+		Endpoint: d.Endpoint, Management: d.Management, Topology: d.Topology, Found: d.Found, Reader: d.Reader, By: by,
+		Allow: d.Allow, ChangeWait: d.ChangeWait, Now: d.Now, pause: d.pause, holds: d.holds,
+		of: d.root(),
+	}
+}
+
+// root is the desk that has the routing that Route tells from, and the records.
+func (d *Desk) root() *Desk { return cmp.Or(d.of, d) }
 
 // ErrRefused is wrapped by the error of a command that would do harm. The error says which
 // harm, and how to go on.

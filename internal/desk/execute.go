@@ -50,18 +50,20 @@ func (d *Desk) Execute(ctx context.Context, p Proposal, progress func(Progress))
 		m.Started = d.now().UTC()
 		s := &session{worker: w, manifest: &m, progress: progress}
 		if r, done, err := s.sendDirect(ctx, p.Looked.Looked); done {
-			return d.describe(&m, r), err
+			return w.describe(&m, r), err
 		}
 		if err := w.openHold(ctx, &m); err != nil {
 			return Result{}, err
 		}
 		r, err := s.takeAndSend(ctx, nil)
-		return d.describe(&m, r), err
+		return w.describe(&m, r), err
 	})
 }
 
 // describe adds to the result of a run what its list tells.
-func (d *Desk) describe(m *manifest, r Result) Result {
+func (w *worker) describe(m *manifest, r Result) Result {
+	d := w.desk
+	w.record.ChosenBy, w.record.Returned = m.ChosenBy, m.back
 	r.Action, r.Queue, r.Chosen, r.Begun, r.By, r.Reason = m.Action, m.Queue, m.Chosen, m.Started, m.By, m.Reason
 	if d.By != m.By {
 		r.Continued = d.By
@@ -81,7 +83,7 @@ func (d *Desk) describe(m *manifest, r Result) Result {
 // result is empty.
 func (d *Desk) onRun(
 	ctx context.Context, run string, work func(context.Context, *worker) (Result, error),
-) (Result, error) {
+) (r Result, err error) {
 	began := time.Now()
 	if err := d.permit(ctx, d.ownRights(run), nil); err != nil {
 		return Result{}, err
@@ -91,7 +93,12 @@ func (d *Desk) onRun(
 		return Result{}, err
 	}
 	defer w.close()
-	r, err := work(within, w)
+	defer func() {
+		if r.Ended {
+			d.keep(ctx, w.ended(r, err))
+		}
+	}()
+	r, err = work(within, w)
 	if begin, ok := errors.AsType[unbegun](err); ok {
 		return Result{}, begin.error
 	}
@@ -186,6 +193,7 @@ func (w *worker) endTaking(ctx context.Context) error {
 // Resume continues a run. Options that are not nil replace those of the run.
 func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress func(Progress)) (Result, error) {
 	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
+		w.record.Resumed = true
 		if err := w.awaitInFlight(ctx, true); err != nil {
 			return Result{}, err
 		}
@@ -231,7 +239,7 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		} else {
 			r, err = s.takeAndSend(ctx, has)
 		}
-		return d.describe(&m, r), err
+		return w.describe(&m, r), err
 	})
 }
 
@@ -250,8 +258,13 @@ func atMost(goes map[string]int, has *contents) map[string]int {
 // notStarted is why a run ends that was killed before it moved anything.
 const notStarted = "an earlier process died before it took anything; the run is gone, start it again"
 
-// endEmpty ends a run whose hold has nothing.
+// endEmpty ends a run whose hold has nothing. The caller has just inspected the virtual host.
 func (w *worker) endEmpty(ctx context.Context, r Result) (Result, error) {
+	for _, of := range RunsOf(w.desk.Topology.Name, *w.desk.last.Load(), time.Time{}) {
+		if of.ID == w.run {
+			w.hold = of
+		}
+	}
 	if err := w.closeHold(ctx); err != nil {
 		return Result{}, err
 	}

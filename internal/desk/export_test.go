@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"context"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -98,3 +99,9 @@ func (d *Desk) Holding() *Desk {
 	d.holds = true
 	return d
 }
+
+// LogOf returns the queue of the records of runs.
+func LogOf(d *Desk) topology.Queue { return d.log() }
+
+// Keep writes the record of a run.
+func (d *Desk) Keep(ctx context.Context, e EndedRun) { d.keep(ctx, e) }

@@ -20,7 +20,8 @@ func (d *Desk) inspect(ctx context.Context) (topology.State, error) {
 	}
 	if err == nil {
 		routes := sync.OnceValue(func() routing { return newRouting(state) })
-		d.routes.Store(&routes)
+		d.root().routes.Store(&routes)
+		d.last.Store(&state)
 	}
 	return state, err
 }
@@ -62,7 +63,7 @@ func (r routing) sentAlone(exchange string) string {
 // the bindings of the last inspection. It returns nil where the bindings do not tell all of them:
 // before the first inspection, and where an exchange on the way decides by more than the key.
 func (d *Desk) Route(exchange, key string) []string {
-	routes := d.routes.Load()
+	routes := d.root().routes.Load()
 	if routes == nil {
 		return nil
 	}

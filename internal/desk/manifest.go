@@ -72,6 +72,8 @@ type manifest struct {
 	Goes  map[string]int `json:",omitempty"`
 	Bytes int64          `json:",omitempty"`
 	Allow []string       `json:",omitempty"`
+	// ChosenBy is by what the run chose, for its record.
+	ChosenBy Criteria `json:",omitzero"`
 	// Through are the exchanges that a person has named, or that publishers had used.
 	Through []string `json:",omitempty"`
 

@@ -119,6 +119,9 @@ func (d *Desk) newChoice(r Request) (*choice, error) {
 		return nil, refusef("the messages of %s are parked already; restore, replay, or discard them forever", parked)
 	case t.Queue == r.Queue && r.Queue != "", t.Exchange == "" && t.Key == r.Queue && r.Queue != "":
 		return nil, refusef("the target is the queue %s itself; name another", text.Name(r.Queue))
+	case r.Queue == topology.LogName(d.Topology.Name):
+		return nil, refusef("%s has the records of runs, and no message that could be moved; 'dlxctl desk run list --ended' lists them",
+			r.Queue)
 	case topology.IsHoldName(d.Topology.Name, r.Queue):
 		return nil, refusef("%s is the hold of a run; resume or return that run", r.Queue)
 	}
@@ -510,6 +513,7 @@ func (c *choice) manifest(p *Proposal, state topology.State, echo []string) mani
 		Consumers: p.Looked.consumers,
 		Forever:   r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
 		Partial: p.Looked.Missed != "", Goes: map[string]int{}, Bytes: c.bytes, Allow: c.desk.Allow, Echo: echo,
+		ChosenBy: r.criteria(),
 	}
 	heard := failureRoutes(c.desk.Topology, state)
 	for _, reach := range p.Reaches {

@@ -374,10 +374,12 @@ func moments() []moment {
 }
 
 // reach returns the target as reached through a proxy that calls end at that moment. end ends the
-// program, or its connections.
+// program, or its connections. Until it has, the broker gets nothing on any connection.
 func (m moment) reach(t *testing.T, target brokertest.Target, end func()) brokertest.Target {
 	t.Helper()
 	var once sync.Once
+	var reached atomic.Bool
+	ended := make(chan struct{})
 	return brokertest.NewFilter(t, target, func(client, server net.Conn) {
 		buffer := make([]byte, 1<<16)
 		for {
@@ -389,6 +391,9 @@ func (m moment) reach(t *testing.T, target brokertest.Target, end func()) broker
 			if bytes.Contains(buffer[:n], m.sent) {
 				once.Do(func() { now = true })
 			}
+			if reached.Load() {
+				<-ended
+			}
 			if !now || m.passes {
 				if _, err := server.Write(buffer[:n]); err != nil {
 					return
@@ -398,7 +403,9 @@ func (m moment) reach(t *testing.T, target brokertest.Target, end func()) broker
 			case now && m.within > 0:
 				time.AfterFunc(rand.N(m.within), end) //nolint:gosec // any moment
 			case now:
+				reached.Store(true)
 				end()
+				close(ended)
 				return
 			}
 		}

@@ -220,6 +220,10 @@ func heldElsewhere() map[string]string {
 		"queue %s has an exclusive consumer":         "TestPullWithAnExclusiveConsumer",
 		"%s is no work queue of the topology":        "TestPullIsRefusedByWhatTheQueueHas",
 		"queue %s is a stream, out of which":         "TestPullRefusals",
+		"a policy gives %s a dead-letter exchange":   "TestARunWhoseRecordCannotBeWritten",
+		"%s has the records of runs":                 "TestTheRecordsAreNoMessages",
+		"the message does not tell in which queue":   "TestDiffWithALiveMessage",
+		"the routing key of the message is masked":   "TestDiffWithALiveMessage",
 		"queue %s has priorities":                    "TestPullRefusals",
 		"queue %s has %s ready and %s, and no more":  "TestPullRefusals",
 	}

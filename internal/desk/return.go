@@ -19,6 +19,7 @@ import (
 // and a CC that is not a list.
 func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (Result, error) {
 	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
+		w.record.Resumed, w.record.Returned = true, true
 		if err := w.awaitInFlight(ctx, false); err != nil {
 			return Result{}, err
 		}
@@ -63,7 +64,7 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		}
 		s.doubledBefore += inDoubt
 		r, err := s.send(ctx, Result{}, messages)
-		return d.describe(&m, r), err
+		return w.describe(&m, r), err
 	})
 }
 

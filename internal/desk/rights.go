@@ -200,5 +200,5 @@ func (d *Desk) ownsQueue(queue string) bool {
 		return false
 	}
 	return name != "" && (slices.Contains(d.DeadLetterQueues(), queue) || queue == topology.ParkedName(name) ||
-		queue == topology.UnroutableName(name) || topology.IsHoldName(name, queue))
+		queue == topology.UnroutableName(name) || queue == topology.LogName(name) || topology.IsHoldName(name, queue))
 }

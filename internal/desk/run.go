@@ -163,8 +163,8 @@ type Progress struct {
 	Unheard []string `json:"unheard,omitempty"`
 }
 
-// Result is how the work of a process on a run ended. It is the only record of a run: once all its
-// messages have left the hold, the broker knows nothing of it.
+// Result is how the work of a process on a run ended. Once all messages of a run have left its
+// hold, the broker knows nothing of it but its record, see [EndedRun].
 type Result struct {
 	// Run is the name of the run.
 	Run    string `json:"run"`

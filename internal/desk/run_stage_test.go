@@ -285,7 +285,7 @@ func (s *shop) tidyOf(tb testing.TB, prefix string) {
 		}
 		left = nil
 		for _, q := range state.Have.Queues {
-			if strings.HasPrefix(q.Name, prefix) {
+			if strings.HasPrefix(q.Name, prefix) && q.Name != topology.LogName("shop") {
 				left = append(left, q.Name)
 			}
 		}

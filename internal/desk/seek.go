@@ -116,6 +116,9 @@ func (d *Desk) seekIn(ctx context.Context, queue string, o LookOptions, out *Sou
 // hasQueue reports whether a queue is of the topology: the file declares it, or dlxctl has made it
 // for it. Without a file, it reports whether a message may be there that failed or will.
 func (d *Desk) hasQueue(q topology.Queue) bool {
+	if topology.IsLog(d.Topology.Name, q) {
+		return false // it has records of runs, and no messages
+	}
 	if d.Found != nil {
 		return d.Found.sought[q.Name]
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -38,6 +39,8 @@ type terms struct {
 	// Empty: none.
 	delayed  string
 	withheld time.Duration
+	// records: the queue has the records of runs alone, of which the broker may drop any.
+	records bool
 }
 
 // termsOf returns the terms of a queue. It refuses a queue that does not exist, or is of a type
@@ -58,6 +61,8 @@ func termsOf(state topology.State, queue string) (terms, error) {
 		effective: policy.Effective(state, q),
 		modern:    state.AtLeast(4, 3),
 	}
+	owner, _ := topology.Owner(q.Arguments)
+	t.records = topology.IsLog(survey.DeskOwner(owner), q)
 	if kind, least, delays := policy.DelayedRetry(state, q); delays {
 		t.delayed, t.withheld = kind, least
 	}
@@ -128,6 +133,9 @@ func (t *terms) delayText() string {
 // refuseDropping refuses a queue that drops its oldest messages when it is full, if what arrives
 // during the look could push out what comes back.
 func (t *terms) refuseDropping(wanted, ready int) error {
+	if t.records {
+		return nil
+	}
 	messages, bytes := policy.DropsHead(t.effective)
 	all := max(int64(ready), t.usage.Ready) + t.usage.Unacknowledged
 	if free := messages - all; messages > 0 && free < int64(wanted) {

@@ -43,6 +43,10 @@ type worker struct {
 	opened time.Time
 	locked *amqp.Conn // holds the lock of the queue, and nothing else
 	done   sync.WaitGroup
+	// record is what the record of the run says that its result does not, and hold what the argument
+	// of the hold tells of a run whose list is gone.
+	record EndedRun
+	hold   Run
 }
 
 // endpoint returns the endpoint for a connection of the desk that does something.

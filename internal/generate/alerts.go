@@ -340,11 +340,12 @@ func queuesOf(metric, vhost string, names []string) string {
 }
 
 // holdsOf returns a selector of a metric of the holds of a topology's runs, whatever they are
-// named. A failed queue can have such a name too, that of a backoff named desk.
+// named. The queue of the records of runs has such a name too, and so can a failed queue, that of a
+// backoff named desk.
 func holdsOf(t topology.Compiled, metric, vhost string) string {
-	other := ""
+	other := ",queue!=" + strconv.Quote(topology.LogName(t.Name))
 	if b, ok := t.Backoff("desk"); ok {
-		other = ",queue!=" + strconv.Quote(b.FailedQueue)
+		other += ",queue!=" + strconv.Quote(b.FailedQueue)
 	}
 	return fmt.Sprintf("%s{vhost=%s,queue=~%s%s}", metric, strconv.Quote(vhost),
 		strconv.Quote(regexp.QuoteMeta(topology.HoldName(t.Name, ""))+"[^.]+"), other)

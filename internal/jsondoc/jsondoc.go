@@ -30,6 +30,14 @@ type Seconds time.Duration
 // MarshalJSON implements [json.Marshaler].
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
+// UnmarshalJSON implements [json.Unmarshaler].
+func (s *Seconds) UnmarshalJSON(raw []byte) error {
+	var n float64
+	err := json.Unmarshal(raw, &n)
+	*s = Seconds(n * float64(time.Second))
+	return err
+}
+
 // V1 is the version of a document whose format is the first one.
 type V1 struct{}
 

@@ -33,7 +33,7 @@ func (m Move) needs(want topology.Compiled, c plan.Change) bool {
 	case topology.RoleBusiness:
 		isSource := func(b topology.Binding) bool { return b.Source == c.Name }
 		return c.Kind == topology.KindExchange && slices.ContainsFunc(m.Wanted, isSource)
-	case topology.RoleLegacy, topology.RoleHold, topology.RoleParked:
+	case topology.RoleLegacy, topology.RoleHold, topology.RoleParked, topology.RoleLog:
 	}
 	return false
 }

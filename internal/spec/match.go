@@ -113,6 +113,7 @@ func (d *decoder) matchHits() {
 		topology.UnroutableName(s.Name):    "the unroutable queue",
 		topology.ParkedName(s.Name):        "the messages that dlxctl desk parks",
 		topology.HoldName(s.Name, "run"):   "the holds of dlxctl desk",
+		topology.LogName(s.Name):           "the records of dlxctl desk",
 		topology.DeskLockName(s.Name, "q"): "the locks of dlxctl desk",
 		topology.LockName(s.Name):          "the lock of apply",
 		topology.VerifyName(s.Name, "run"): "the queues of dlxctl verify",

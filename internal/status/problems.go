@@ -353,7 +353,7 @@ func (m *maker) deskProblems() {
 					"no process works on the run %[1]s of the desk, and %[2]s has its messages: 'dlxctl desk run resume %[1]s --yes' sends them, 'dlxctl desk run return %[1]s' gives them back, and 'dlxctl desk run list' shows the run",
 					q.Run, q.Name),
 			})
-		case n > 0:
+		case q.Role == topology.RoleParked && n > 0:
 			m.report(Problem{
 				Name: topology.WarnDeskParked, Note: true, Queues: []string{q.Name}, Command: m.o.Command("desk", "list", q.Name),
 				Text: fmt.Sprintf(

@@ -176,7 +176,9 @@ func (m *maker) queues() {
 		m.add(Queue{Name: q.Name, Role: q.Label.Role, Backoff: q.Label.Backoff})
 	}
 	for _, q := range m.desk {
-		m.add(Queue{Name: q.Name, Role: q.Role})
+		if q.Role != topology.RoleLog { // it has records, and no messages
+			m.add(Queue{Name: q.Name, Role: q.Role})
+		}
 	}
 }
 

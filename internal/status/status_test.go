@@ -349,10 +349,12 @@ func TestDesk(t *testing.T) {
 		topology.Queue{Name: topology.HoldName("shop", "r2"), Durable: true, Arguments: mark},
 		topology.Queue{Name: topology.DeskWorkerName("shop", "r2"), Exclusive: true},
 		topology.Queue{Name: topology.ParkedName("shop"), Durable: true, Arguments: mark},
+		topology.Queue{Name: topology.LogName("shop"), Durable: true, Arguments: mark},
 	)
 	state := topology.State{VHost: "/", Version: "4.0.5", Have: have, Usage: map[string]topology.Usage{
 		"billing": {Consumers: 3}, "audit": {Consumers: 1}, "mail": {Consumers: 1}, "shop.standard.failed": {Consumers: 1},
 		"shop.desk.r1": {Ready: 3, Unacknowledged: 1}, "shop.desk.r2": {Ready: 2, Consumers: 1}, "shop.parked": {Ready: 1},
+		"shop.desk.log": {Ready: 9},
 	}}
 	report := status.Make(top, state, status.Options{})
 	queues := []status.Queue{

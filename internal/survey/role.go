@@ -99,7 +99,7 @@ func (s *Survey) roleByMark(q *Queue) (topology.Role, bool) {
 	}
 	switch label {
 	case topology.RoleWork, topology.RoleDeadLetter, topology.RoleUnroutable, topology.RoleFailed, topology.RoleRetry,
-		topology.RoleHold, topology.RoleParked:
+		topology.RoleHold, topology.RoleParked, topology.RoleLog:
 		return label, true
 	case topology.RoleReturn, topology.RoleBusiness, topology.RoleLegacy: // exchanges, and what is no longer made
 	}

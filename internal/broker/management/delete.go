@@ -34,6 +34,10 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 		}
 		return done(m.call(ctx, http.MethodDelete, path, nil))
 	case topology.Queue:
+		if c.Label.Role == topology.RoleLog {
+			// Nothing is lost: it has records of the desk, and no message of a user.
+			return m.removeQueue(ctx, o, amqp.Conditions{})
+		}
 		return m.removeQueue(ctx, o, amqp.Conditions{
 			Unused: !slices.Contains(c.Hazards, topology.StopsConsumers),
 			// A queue that was empty must still be empty: consent to losing what would arrive later
@@ -62,6 +66,9 @@ func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Co
 			if gone || err != nil {
 				return err
 			}
+		}
+		if gone, err := m.proveWhole(ctx, q); gone || err != nil {
+			return err
 		}
 		only = amqp.Conditions{}
 	}

@@ -96,8 +96,8 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &ask) {
 		return
 	}
-	if !p.Allow.permits(ask.Action) {
-		fail(w, http.StatusForbidden, p.Allow.refusal(ask.Action))
+	if who := personOf(r); !who.allow.permits(ask.Action) {
+		fail(w, http.StatusForbidden, who.refusal(ask.Action))
 		return
 	}
 	if !p.offers(w, ask.Queue) {
@@ -209,12 +209,13 @@ func (p *Page) execute(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &ask) {
 		return
 	}
+	who := personOf(r)
 	found, ok := p.proposals.take(ask.Proposal, p.Now())
 	switch {
 	case !ok:
 		fail(w, http.StatusGone, "this proposal was executed before, or is older than 15 minutes; ask for it again")
-	case !p.Allow.permits(found.ask.Action):
-		fail(w, http.StatusForbidden, p.Allow.refusal(found.ask.Action))
+	case !who.allow.permits(found.ask.Action):
+		fail(w, http.StatusForbidden, who.refusal(found.ask.Action))
 	case len(found.Refusals) > 0:
 		fail(w, http.StatusConflict, found.Refusals[0])
 	case ask.Expect != found.Chosen || ask.Expect == 0:
@@ -222,12 +223,12 @@ func (p *Page) execute(w http.ResponseWriter, r *http.Request) {
 			ask.Expect, found.Chosen))
 	default:
 		j := &job{
-			Action: found.ask.Action, Queue: found.ask.Queue, Chosen: found.Chosen, By: p.By,
+			Action: found.ask.Action, Queue: found.ask.Queue, Chosen: found.Chosen, By: who.name,
 			Reason: found.ask.Reason, StopFailures: found.Request.Send.StopFailures,
 			StopShare: found.Request.Send.StopShare,
 		}
-		p.begin(w, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
-			return p.Engine.Execute(ctx, found.Proposal, progress)
+		p.begin(w, r, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
+			return p.engine(who).Execute(ctx, found.Proposal, progress)
 		})
 	}
 }
@@ -240,8 +241,9 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &ask) {
 		return
 	}
-	do := r.PathValue("do")
-	if do == "cancel" && p.jobs.stop(ask.Run, p.Allow) {
+	do, who := r.PathValue("do"), personOf(r)
+	if do == "cancel" && p.jobs.stop(ask.Run, who.allow) {
+		p.Log.Info("run stopped", "run", ask.Run, "by", who.name)
 		answer(w, runAnswer{ask.Run})
 		return
 	}
@@ -254,8 +256,8 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case at < 0:
 		fail(w, http.StatusNotFound, fmt.Sprintf("no run %q is in progress: it has ended, or another page has ended it; reload the runs", ask.Run))
-	case !p.Allow.permits(runs[at].Action):
-		fail(w, http.StatusForbidden, p.Allow.refusal(runs[at].Action))
+	case !who.allow.permits(runs[at].Action):
+		fail(w, http.StatusForbidden, who.refusal(runs[at].Action))
 	default:
 		p.carryOn(w, r, do, runs[at])
 	}
@@ -263,19 +265,19 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 
 // carryOn does what was asked with a run of the broker.
 func (p *Page) carryOn(w http.ResponseWriter, r *http.Request, do string, run desk.Run) {
-	j := jobOf(run)
+	j, engine := jobOf(run), p.engine(personOf(r))
 	j.Does = do
 	switch do {
 	case "resume":
-		p.begin(w, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
-			return p.Engine.Resume(ctx, run.ID, nil, progress)
+		p.begin(w, r, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
+			return engine.Resume(ctx, run.ID, nil, progress)
 		})
 	case "return":
-		p.begin(w, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
-			return p.Engine.Return(ctx, run.ID, progress)
+		p.begin(w, r, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
+			return engine.Return(ctx, run.ID, progress)
 		})
 	case "cancel":
-		if err := p.Engine.Cancel(r.Context(), run.ID); err != nil {
+		if err := engine.Cancel(r.Context(), run.ID); err != nil {
 			failed(w, err)
 			return
 		}

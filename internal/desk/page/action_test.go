@@ -127,6 +127,12 @@ func begin(t *testing.T, p *page.Page) (stop func() []page.Stopped) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return beginOn(t, p, listener)
+}
+
+// beginOn has a page served on a listener.
+func beginOn(t *testing.T, p *page.Page, listener net.Listener) (stop func() []page.Stopped) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended, began := make(chan []page.Stopped, 1), make(chan struct{})
 	go func() {

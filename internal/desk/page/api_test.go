@@ -1,6 +1,7 @@
 package page
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/jsondoc/jsondoctest"
@@ -10,8 +11,8 @@ import (
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	answers := []any{refusal{}}
-	for _, r := range (&Page{}).api() {
-		if len(r.answers) == 0 {
+	for _, r := range (&Page{}).table(nil) {
+		if len(r.answers) == 0 && strings.Contains(r.pattern, "/api/") {
 			t.Errorf("%s does not say what it answers with", r.pattern)
 		}
 		answers = append(answers, r.answers...)

@@ -407,6 +407,15 @@ func TestAReplayIsShownStartedAndStopped(t *testing.T) {
 	b.until(`document.querySelector(".run .state").textContent === "stopped"`)
 	b.until(`document.querySelector("[data-do=resume]")`)
 	b.shoot("run-stopped")
+	b.run(chromedp.Click(`.past summary`))
+	b.until(`document.querySelectorAll(".past li").length === 100`)
+	b.until(`document.querySelector(".past").innerText.includes("The newest 100 of 101")`)
+	b.until(`document.querySelector(".past").innerText.includes("1 record cannot be read")`)
+	b.until(`document.querySelector(".past li").innerText.startsWith("replay, returned run-0 · billing.dead · restored 12 of 40; 3 failed again")`)
+	b.until(`document.querySelector(".past li").innerText.includes("<b>ticket</b> 4711")`)
+	b.until(`document.querySelector(".past").innerText.includes("desk run list --ended")`)
+	b.shoot("runs-ended")
+	b.fits()
 	b.silent()
 }
 

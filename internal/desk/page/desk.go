@@ -13,6 +13,7 @@ import (
 // For makes the page that of a desk: its engine, its queues, and what is shown of them.
 func (c *Config) For(d *desk.Desk) {
 	c.Engine = d
+	c.As = func(by string) Engine { return d.As(by) }
 	c.Plain = &deadletter.Reader{Decoder: d.Reader.Decoder, Known: d.Reader.Known}
 	c.Topology, c.VHost, c.Broker, c.By = d.Topology.Name, d.Endpoint.VHost, d.Endpoint.AMQP.Host, d.By
 	c.Roles = roles(d)

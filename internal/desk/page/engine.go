@@ -19,9 +19,10 @@ type Mover interface {
 	Execute(ctx context.Context, p desk.Proposal, progress func(desk.Progress)) (desk.Result, error)
 }
 
-// Runner knows the runs that have not ended, and ends them.
+// Runner knows the runs that have not ended, ends them, and knows those that have ended.
 type Runner interface {
 	Runs(ctx context.Context) ([]desk.Run, error)
+	EndedRuns(ctx context.Context) (desk.Ended, error)
 	Resume(ctx context.Context, id string, o *desk.SendOptions, progress func(desk.Progress)) (desk.Result, error)
 	Return(ctx context.Context, id string, progress func(desk.Progress)) (desk.Result, error)
 }
@@ -40,6 +41,14 @@ type Engine interface {
 }
 
 var _ Engine = (*desk.Desk)(nil)
+
+// engine returns the engine that acts in the name of a person.
+func (p *Page) engine(who person) Engine {
+	if p.As == nil || who.name == p.By {
+		return p.Engine
+	}
+	return p.As(who.name)
+}
 
 // Viewer makes the view of a message. *deadletter.Reader implements it.
 type Viewer interface {

@@ -154,6 +154,21 @@ func (e *engine) Runs(context.Context) ([]desk.Run, error) {
 	return append([]desk.Run{}, e.runs...), nil
 }
 
+// EndedRuns has one run more than the page shows.
+func (e *engine) EndedRuns(context.Context) (ended desk.Ended, err error) {
+	for i := range 101 {
+		ended.Runs = append(ended.Runs, desk.EndedRun{
+			Result: desk.Result{
+				Run: fmt.Sprintf("run-%d", i), Action: desk.Replay, Queue: "billing.dead", Chosen: 40, Moved: 12, FailedAgain: 3,
+				By: "ann@laptop", Reason: "<b>ticket</b> 4711",
+			},
+			EndedAt: now().Add(-time.Hour), ChosenBy: desk.Criteria{Where: `cause == "rejected"`}, Returned: i == 0,
+		})
+	}
+	ended.Unreadable = 1
+	return ended, nil
+}
+
 func (e *engine) Resume(
 	ctx context.Context, id string, _ *desk.SendOptions, progress func(desk.Progress),
 ) (desk.Result, error) {

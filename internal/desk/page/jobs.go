@@ -66,10 +66,11 @@ type jobAnswer struct {
 }
 
 // begin starts a job and answers with its name. The job outlives the request.
-func (p *Page) begin(w http.ResponseWriter, j *job, work work) {
+func (p *Page) begin(w http.ResponseWriter, r *http.Request, j *job, work work) {
 	switch err := p.jobs.begin(j, p.Now, work); err {
 	case "":
-		p.Log.Info("run started", "action", string(j.Action), "queue", j.Queue, "messages", j.Chosen)
+		p.Log.Info("run started", "action", string(j.Action), "queue", j.Queue, "messages", j.Chosen,
+			"by", personOf(r).name)
 		answer(w, jobAnswer{j.ID})
 	default:
 		fail(w, http.StatusConflict, err)

@@ -1,14 +1,19 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/url"
 	"os"
+	"path"
 	"strings"
+	"sync"
 )
 
 // ErrAddress is wrapped by the error of an address that a page must not be served on as it was
@@ -23,6 +28,13 @@ type Binding struct {
 	CertFile, KeyFile string
 	// TokenFile is the file with the token that opens the page. Empty: a one-time token does.
 	TokenFile string
+	// SignIn: a provider signs people in, in place of a token.
+	SignIn bool
+	// External is the URL at which a reverse proxy serves the page, such as
+	// https://ops.example.com/desk. Empty: there is none.
+	External string
+	// Log says when a certificate was read again. Nil: nothing does.
+	Log *slog.Logger
 }
 
 // Bound is a listener, and who may open the page on it.
@@ -37,21 +49,22 @@ type Bound struct {
 // minToken is how long a token in a file must be.
 const minToken = 32
 
-// Listen listens on the address of a binding. An address that other machines can reach needs TLS
-// and a token of a file: the printed token and the cookie would otherwise cross the network in
-// clear text.
+// Listen listens on the address of a binding. An address that other machines can reach needs TLS,
+// of the page or of a proxy, and a token of a file or a provider: the printed token and the cookie
+// would otherwise cross the network in clear text.
 func Listen(ctx context.Context, b Binding) (Bound, error) {
 	local, err := b.check()
 	if err != nil {
 		return Bound{}, err
 	}
+	external, _ := b.external() // check has read it
 	bound := Bound{}
 	if b.TokenFile != "" {
 		if bound.Access.Secret, err = readToken(b.TokenFile); err != nil {
 			return Bound{}, err
 		}
 	}
-	config, err := b.tls(&bound.Access)
+	pair, err := b.pair()
 	if err != nil {
 		return Bound{}, err
 	}
@@ -64,10 +77,15 @@ func Listen(ctx context.Context, b Binding) (Bound, error) {
 		return Bound{}, fmt.Errorf("%w on %s: it is not a loopback address", ErrAddress, bound.Addr())
 	}
 	bound.Base = "http://" + bound.Addr().String()
-	if config != nil {
-		bound.Base = "https://" + b.name(config, address)
-		bound.Listener = tls.NewListener(bound.Listener, config)
+	if pair != nil {
+		bound.Base = "https://" + pair.name(address)
+		bound.Access.Hosts = pair.isFor
+		bound.Listener = tls.NewListener(bound.Listener, &tls.Config{GetCertificate: pair.get, MinVersion: tls.VersionTLS12})
 	}
+	if external != "" {
+		bound.Base, bound.Access.Proxied = external, true
+	}
+	bound.Access.Base, bound.Access.Secure = bound.Base, strings.HasPrefix(bound.Base, "https:")
 	return bound, nil
 }
 
@@ -79,37 +97,127 @@ func (b Binding) check() (local bool, err error) {
 		return false, err
 	}
 	local = isLocal(host)
+	external, err := b.external()
 	switch {
+	case err != nil:
+		return local, err
+	case b.SignIn && b.TokenFile != "":
+		return local, fmt.Errorf("%w: --token-file and --oidc-issuer exclude each other; pass one of them", ErrAddress)
 	case (b.CertFile == "") != (b.KeyFile == ""):
 		return local, fmt.Errorf("%w: --tls-cert and --tls-key need each other; pass both", ErrAddress)
 	case local:
 		return true, nil
-	case b.CertFile == "" || b.TokenFile == "":
-		return false, fmt.Errorf("%w on %q: other machines can reach this address; pass --tls-cert, --tls-key and --token-file, or listen on 127.0.0.1 and use 'ssh -L'",
+	case b.CertFile == "" && !strings.HasPrefix(external, "https:") || b.TokenFile == "" && !b.SignIn:
+		return false, fmt.Errorf("%w on %q: other machines can reach this address; pass --tls-cert, --tls-key and --token-file or --oidc-issuer, or listen on 127.0.0.1 and use 'ssh -L'",
 			ErrAddress, b.Address)
 	}
 	return false, nil
 }
 
-// tls returns the configuration of TLS, nil without, and has the access accept the names of the
-// certificate.
-func (b Binding) tls(a *Access) (*tls.Config, error) {
+// external checks the URL of the reverse proxy, and returns it as browsers write it, without a
+// slash at its end. It is empty without a proxy.
+func (b Binding) external() (string, error) {
+	if b.External == "" {
+		return "", nil
+	}
+	u, err := url.Parse(b.External)
+	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !isLocal(u.Hostname())) {
+		return "", fmt.Errorf("%w: --external-url %q is not an https:// URL; http:// is accepted for localhost alone",
+			ErrAddress, b.External)
+	}
+	root := strings.TrimSuffix(u.Path, "/")
+	plain := u.EscapedPath() == u.Path && path.Clean(root+"/") == cmp.Or(root, "/")
+	switch {
+	case !plain || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return "", fmt.Errorf("%w: --external-url %q is more than a host and a plain path; write it like https://ops.example.com/desk",
+			ErrAddress, b.External)
+	case root == "/api" || strings.HasPrefix(root, "/api/"): // a proxy may cut the path off or not
+		return "", fmt.Errorf("%w: --external-url %q begins with /api, as requests of the page do; choose another path",
+			ErrAddress, b.External)
+	}
+	host := strings.ToLower(u.Host)
+	if port := map[string]string{"https": ":443", "http": ":80"}[u.Scheme]; strings.HasSuffix(host, port) {
+		host = strings.TrimSuffix(host, port)
+	}
+	return u.Scheme + "://" + host + root, nil
+}
+
+// pair is a certificate and its key, read again when the files change.
+type pair struct {
+	certFile, keyFile string
+	log               *slog.Logger
+
+	mu      sync.Mutex
+	content [2]string
+	loaded  tls.Certificate
+	problem string // the one that was logged last
+}
+
+// pair reads the certificate, nil without.
+func (b Binding) pair() (*pair, error) {
 	if b.CertFile == "" {
 		return nil, nil
 	}
-	pair, err := tls.LoadX509KeyPair(b.CertFile, b.KeyFile)
-	if err != nil {
+	p := &pair{certFile: b.CertFile, keyFile: b.KeyFile, log: cmp.Or(b.Log, slog.New(slog.DiscardHandler))}
+	if _, err := p.read(); err != nil {
 		return nil, fmt.Errorf("read --tls-cert and --tls-key: %w", err)
 	}
-	a.Secure = true
-	a.Hosts = func(host string) bool { return isLocal(host) || pair.Leaf.VerifyHostname(host) == nil }
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+	return p, nil
+}
+
+// read reads the files.
+func (p *pair) read() (changed bool, err error) {
+	var content [2]string
+	for i, file := range []string{p.certFile, p.keyFile} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return false, err
+		}
+		content[i] = string(data)
+	}
+	if content == p.content {
+		return false, nil
+	}
+	loaded, err := tls.X509KeyPair([]byte(content[0]), []byte(content[1]))
+	if err != nil {
+		return false, err
+	}
+	p.content, p.loaded = content, loaded
+	return true, nil
+}
+
+// get returns the certificate for a connection. Files that cannot be used, as during a write, are
+// logged once; the previous certificate stays in use.
+func (p *pair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed, err := p.read()
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	switch {
+	case problem != "" && problem != p.problem:
+		p.log.Warn("cannot use a changed certificate; the previous one stays in use", "error", err)
+	case changed:
+		p.log.Info("read a changed certificate", "file", p.certFile)
+	}
+	p.problem = problem
+	loaded := p.loaded
+	return &loaded, nil
+}
+
+// isFor reports whether a name or address in a URL is this machine, or one of the certificate.
+func (p *pair) isFor(host string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return isLocal(host) || p.loaded.Leaf.VerifyHostname(host) == nil
 }
 
 // name is the host and port of the URL: a name of the certificate where there is one.
-func (b Binding) name(config *tls.Config, address *net.TCPAddr) string {
+func (p *pair) name(address *net.TCPAddr) string {
 	host := address.IP.String()
-	if leaf := config.Certificates[0].Leaf; leaf.VerifyHostname(host) != nil {
+	if leaf := p.loaded.Leaf; leaf.VerifyHostname(host) != nil {
 		host = firstName(leaf, host)
 	}
 	return net.JoinHostPort(host, fmt.Sprint(address.Port))

@@ -1,10 +1,12 @@
 package page_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -47,6 +49,28 @@ func TestUnsafeAddressesAreRefused(t *testing.T) {
 		"a short token": {page.Binding{Address: "127.0.0.1:0", TokenFile: tokenFile(t, "short")}, "32 characters"},
 		"two tokens": {
 			page.Binding{Address: "127.0.0.1:0", TokenFile: tokenFile(t, strings.Repeat("k ", 32))}, "without blanks",
+		},
+		"a proxy without a token": {
+			page.Binding{Address: "0.0.0.0:0", External: "https://ops.example.com"}, "--token-file or --oidc-issuer",
+		},
+		"a proxy without TLS": {
+			page.Binding{Address: "127.0.0.1:0", External: "http://ops.example.com"}, "not an https:// URL",
+		},
+		"a proxy without a name": {page.Binding{Address: "127.0.0.1:0", External: "ops.example.com"}, "not an https:// URL"},
+		"a proxy with a query": {
+			page.Binding{Address: "127.0.0.1:0", External: "https://ops.example.com/?x"}, "a host and a plain path",
+		},
+		"a proxy with a password": {
+			page.Binding{Address: "127.0.0.1:0", External: "https://a:b@ops.example.com"}, "a host and a plain path",
+		},
+		"a proxy with an odd path": {
+			page.Binding{Address: "127.0.0.1:0", External: "https://ops.example.com/a/../b"}, "a host and a plain path",
+		},
+		"a proxy at a path of the page": {
+			page.Binding{Address: "127.0.0.1:0", External: "https://ops.example.com/api"}, "begins with /api",
+		},
+		"a token and a provider": {
+			page.Binding{Address: "127.0.0.1:0", TokenFile: good, SignIn: true}, "exclude each other",
 		},
 		"localhost.other": {page.Binding{Address: "localhost.example.com:0"}, "other machines can reach"},
 	} {
@@ -106,6 +130,59 @@ func TestThePageIsServedWithTLS(t *testing.T) {
 		if cookies := resp.Cookies(); status == 200 && (len(cookies) != 1 || !cookies[0].Secure) {
 			t.Errorf("the cookies are %v", cookies)
 		}
+	}
+}
+
+// A certificate that is replaced while the page is served is used from the next connection on.
+// While only one of its files is written, the previous one stays in use.
+func TestAReplacedCertificateIsUsed(t *testing.T) {
+	t.Parallel()
+	authority := brokertest.NewAuthority(t)
+	old, renewed := authority.Sign(t, time.Hour, "old.example.com"), authority.Sign(t, time.Hour, "new.example.com")
+	var log bytes.Buffer
+	bound, err := page.Listen(t.Context(), page.Binding{
+		Address: "127.0.0.1:0", CertFile: old.CertFile, KeyFile: old.KeyFile, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serveWith(t, &engine{}, func(c *page.Config) { c.Access = bound.Access })
+	stop := beginOn(t, s.Page, bound)
+	presents := func(host string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+host+"/style.css", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := trusting(t, authority, bound.Addr().String()).Do(r)
+		if err != nil {
+			t.Fatalf("%s: %v", host, err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s answers %d", host, resp.StatusCode)
+		}
+	}
+	replace := func(file, by string) {
+		t.Helper()
+		data, err := os.ReadFile(by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	presents("old.example.com")
+	replace(old.CertFile, renewed.CertFile)
+	presents("old.example.com")
+	presents("old.example.com")
+	replace(old.KeyFile, renewed.KeyFile)
+	presents("new.example.com")
+	stop()
+	n := strings.Count(log.String(), "the previous one stays in use")
+	if n != 1 || !strings.Contains(log.String(), "read a changed") {
+		t.Errorf("the log says %d times that the files do not fit: %s", n, log.String())
 	}
 }
 

@@ -288,8 +288,8 @@ func (p *Page) source(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &ask) {
 		return
 	}
-	if !p.Allow.permits(desk.Edit) {
-		fail(w, http.StatusForbidden, p.Allow.refusal(desk.Edit))
+	if who := personOf(r); !who.allow.permits(desk.Edit) {
+		fail(w, http.StatusForbidden, who.refusal(desk.Edit))
 		return
 	}
 	s := p.snapshots.find(ask.Snapshot)

@@ -3,23 +3,26 @@ package page
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// session answers with what the page needs to know about itself.
+// session answers with what the page needs to know about itself, and about who opens it.
 func (p *Page) session(w http.ResponseWriter, r *http.Request) {
-	cookie, err := r.Cookie(cookieName(r))
-	if err != nil {
-		fail(w, http.StatusUnauthorized, notSignedIn)
-		return
+	s, _ := p.signed(r)
+	out := sessionAnswer{
+		CSRF: s.csrf, Topology: p.Topology, VHost: p.VHost, Broker: p.Broker, By: s.who.name, Allow: s.who.allow,
+		Command: p.Line("desk"),
 	}
-	token, _ := p.sessions.token(cookie.Value)
-	answer(w, sessionAnswer{token, p.Topology, p.VHost, p.Broker, p.By, p.Allow, p.Line("desk")})
+	if s.who.signedIn {
+		out.Role = s.who.role.String()
+	}
+	answer(w, out)
 }
 
-// sessionAnswer is what the page needs to know about itself.
+// sessionAnswer is what the page needs to know about itself, and about who opens it.
 type sessionAnswer struct {
 	CSRF     string  `json:"csrf"`
 	Topology string  `json:"topology"`
@@ -27,7 +30,9 @@ type sessionAnswer struct {
 	Broker   string  `json:"broker"`
 	By       string  `json:"by"`
 	Allow    Allowed `json:"allow"`
-	Command  string  `json:"command"`
+	// Role is the role of a person who has signed in with a provider, and who may sign out.
+	Role    string `json:"role,omitempty"`
+	Command string `json:"command"`
 }
 
 // queuesAnswer is the overview.
@@ -121,6 +126,7 @@ func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
 		failed(w, err)
 		return
 	}
+	allow := personOf(r).allow
 	var out []shownRun
 	known := map[string]bool{}
 	for _, j := range p.jobs.list() {
@@ -133,21 +139,21 @@ func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
 			one.Phase, one.Holds = all[at].Phase, all[at].Holds
 			one.Active = one.Active || all[at].Active
 		}
-		out = append(out, p.complete(one))
+		out = append(out, p.complete(one, allow))
 	}
 	for _, run := range slices.Backward(all) {
 		if !known[run.ID] {
 			out = append(out, p.complete(shownRun{
 				job: *jobOf(run), Phase: run.Phase, Holds: run.Holds, Active: run.Active,
-			}))
+			}, allow))
 		}
 	}
 	answer(w, runsAnswer{out, p.Line("desk", "run", "list")})
 }
 
-// complete adds what can be done with a run.
-func (p *Page) complete(run shownRun) shownRun {
-	run.Allowed = p.Allow.permits(run.Action)
+// complete adds what a person can do with a run.
+func (p *Page) complete(run shownRun, allow Allowed) shownRun {
+	run.Allowed = allow.permits(run.Action)
 	run.Commands = map[string]string{}
 	for _, do := range []string{"resume", "return", "cancel"} {
 		words := []string{"desk", "run", do, run.Run}
@@ -157,4 +163,49 @@ func (p *Page) complete(run shownRun) shownRun {
 		run.Commands[do] = p.Line(words...)
 	}
 	return run
+}
+
+// maxEnded is how many ended runs the page shows.
+const maxEnded = 100
+
+// endedAnswer is the newest runs that have ended, and how many there are.
+type endedAnswer struct {
+	Runs []endedRun `json:"runs"`
+	Of   int        `json:"of"`
+	// Notice says what is not known.
+	Notice  string `json:"notice"`
+	Command string `json:"command"`
+}
+
+// endedRun is the record of a run that has ended.
+type endedRun struct {
+	Run      string    `json:"run"`
+	Action   string    `json:"action"`
+	Queue    string    `json:"queue"`
+	Outcome  string    `json:"outcome"`
+	ChosenBy string    `json:"chosenBy"`
+	By       string    `json:"by"`
+	Reason   string    `json:"reason"`
+	EndedAt  time.Time `json:"endedAt"`
+}
+
+// ended answers with the runs that have ended.
+func (p *Page) ended(w http.ResponseWriter, r *http.Request) {
+	all, err := p.Engine.EndedRuns(r.Context())
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	var missed strings.Builder
+	_ = all.WriteMissed(&missed) // a strings.Builder returns no error
+	out := endedAnswer{
+		Runs: []endedRun{}, Of: len(all.Runs), Notice: strings.TrimSpace(missed.String()),
+		Command: p.Line("desk", "run", "list", "--ended"),
+	}
+	for _, e := range all.Newest(maxEnded) {
+		out.Runs = append(out.Runs, endedRun{
+			e.Run, e.Did(), e.Queue, e.Outcome(), e.ChosenBy.String(), e.By, e.Reason, e.EndedAt,
+		})
+	}
+	answer(w, out)
 }

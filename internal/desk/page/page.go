@@ -4,8 +4,9 @@
 //
 // Only the person who started it can open the page: it answers only with the cookie that the
 // one-time token of the printed URL buys, and only under the names of its own address. It is
-// read-only unless an action is allowed. It sees messages only as redacted views, so that no
-// request can get at a masked value.
+// read-only unless an action is allowed. With a provider of OpenID Connect it is open to a team:
+// the groups of a person say what the person may do. It sees messages only as redacted views, so
+// that no request can get at a masked value.
 package page
 
 import (
@@ -28,6 +29,8 @@ var embedded embed.FS
 // Config is what a page shows, and to whom.
 type Config struct {
 	Engine Engine
+	// As returns the engine that writes another name than By into its runs. Nil: all runs are of By.
+	As func(by string) Engine
 	// Plain makes views in which nothing is masked. The page compares such a view with the
 	// redacted one of a message that is to be edited, and never shows it.
 	Plain Editor
@@ -40,7 +43,7 @@ type Config struct {
 	Topology, VHost, Broker, By string
 	// Look limits each look.
 	Look desk.LookOptions
-	// Allow is what the page may do. Empty is read-only.
+	// Allow is what the page may do. Empty is read-only. With a provider the role of a person says it.
 	Allow Allowed
 	// Line writes a command line of dlxctl that can be pasted into a shell.
 	Line func(words ...string) string
@@ -89,47 +92,51 @@ func New(c Config) (*Page, error) {
 	return p, nil
 }
 
-// routes is the whole page. Whatever changes something, or looks at a queue, is a POST.
+// routes is the whole page.
 func (p *Page) routes(assets fs.FS) http.Handler {
-	api := http.NewServeMux()
-	for _, r := range p.api() {
-		api.HandleFunc(r.pattern, r.handle)
-	}
-	files := http.FileServerFS(assets)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /open", p.open)
-	mux.HandleFunc("POST /open", p.open)
-	for _, needed := range []string{"GET /style.css", "GET /icon.svg"} {
-		mux.Handle(needed, files) // the page that asks for the token needs them too
+	for _, r := range p.table(http.FileServerFS(assets).ServeHTTP) {
+		mux.Handle(r.pattern, p.enter(r))
 	}
-	mux.Handle("GET /api/", p.signedIn(p.genuine(api)))
-	mux.Handle("POST /api/", p.signedIn(p.genuine(api)))
-	mux.Handle("GET /", p.signedIn(files))
 	return p.guard(mux)
 }
 
-// route is a request that the scripts of the page make.
+// route is a request that a browser may make.
 type route struct {
 	pattern string
-	handle  http.HandlerFunc
-	// answers are the types of what it answers with, apart from a refusal.
+	// least is the least role that may make it. What an action needs beyond that, its handler checks.
+	least  Role
+	handle http.HandlerFunc
+	// answers are the types of what a request of the scripts is answered with, apart from a refusal.
 	answers []any
 }
 
-// api is the requests that the scripts of the page make.
-func (p *Page) api() []route {
+// table is all that a browser may ask for, and who may ask for it. Whatever changes something, or
+// looks at a queue, is a POST.
+func (p *Page) table(files http.HandlerFunc) []route {
 	return []route{
-		{"GET /api/session", p.session, []any{sessionAnswer{}}},
-		{"GET /api/queues", p.queues, []any{queuesAnswer{}}},
-		{"GET /api/rows", p.rows, []any{rowsAnswer{}}},
-		{"GET /api/runs", p.runs, []any{runsAnswer{}}},
-		{"POST /api/look", p.look, []any{snapshot{}}},
-		{"POST /api/message", p.message, []any{detail{}}},
-		{"POST /api/source", p.source, []any{sourceAnswer{}}},
-		{"POST /api/command", p.shown, []any{commandAnswer{}}},
-		{"POST /api/propose", p.propose, []any{shownProposal{}}},
-		{"POST /api/execute", p.execute, []any{jobAnswer{}}},
-		{"POST /api/runs/{do}", p.act, []any{jobAnswer{}, runAnswer{}}},
+		{"GET /open", noRole, p.open, nil},
+		{"POST /open", noRole, p.open, nil},
+		{"GET /sign-in", noRole, p.signIn, nil},
+		{"GET /signed-in", noRole, p.signedIn, nil},
+		{"GET /style.css", noRole, files, nil}, // the page that asks to sign in needs these too
+		{"GET /icon.svg", noRole, files, nil},
+		{"GET /door.js", noRole, files, nil},
+		{"GET /", reader, files, nil},
+
+		{"GET /api/session", reader, p.session, []any{sessionAnswer{}}},
+		{"GET /api/queues", reader, p.queues, []any{queuesAnswer{}}},
+		{"GET /api/rows", reader, p.rows, []any{rowsAnswer{}}},
+		{"GET /api/runs", reader, p.runs, []any{runsAnswer{}}},
+		{"POST /api/ended", reader, p.ended, []any{endedAnswer{}}},
+		{"POST /api/look", reader, p.look, []any{snapshot{}}},
+		{"POST /api/message", reader, p.message, []any{detail{}}},
+		{"POST /api/command", reader, p.shown, []any{commandAnswer{}}},
+		{"POST /api/sign-out", reader, p.signOut, []any{signOutAnswer{}}},
+		{"POST /api/propose", operator, p.propose, []any{shownProposal{}}},
+		{"POST /api/execute", operator, p.execute, []any{jobAnswer{}}},
+		{"POST /api/runs/{do}", operator, p.act, []any{jobAnswer{}, runAnswer{}}},
+		{"POST /api/source", editor, p.source, []any{sourceAnswer{}}},
 	}
 }
 

@@ -68,7 +68,7 @@ func run(files []string, out io.Writer) (int, error) {
 // standard, a list of sums, test input, a picture, the history, or the word list itself.
 func skipped(file string) bool {
 	switch filepath.Base(file) {
-	case "LICENSE", "go.sum", "tools.sum", "go.mod", "tools.mod", "CHANGELOG.md":
+	case "LICENSE", "NOTICE", "go.sum", "tools.sum", "go.mod", "tools.mod", "CHANGELOG.md":
 		return true
 	}
 	if strings.Contains(file, "internal/tools/words/") || strings.HasPrefix(filepath.Base(file), "sarif-schema") {

@@ -5,7 +5,7 @@ let session = {};
 async function send(method, path, body, signal) {
   let answer;
   try {
-    answer = await fetch(path, {
+    answer = await fetch("." + path, { // a proxy may serve the page below a path
       method, signal, redirect: "error", credentials: "same-origin",
       headers: { "X-Csrf-Token": session.csrf ?? "", ...(body ? { "Content-Type": "application/json" } : {}) },
       body: body ? JSON.stringify(body) : undefined,
@@ -15,6 +15,8 @@ async function send(method, path, body, signal) {
     throw new Error("the server does not answer; is 'dlxctl desk serve' still running?");
   }
   const value = await answer.json().catch(() => ({ error: "the server answered " + answer.status }));
+  // An open page stays as it is: what a person has typed is not lost.
+  if (answer.status === 401 && session.role) dispatchEvent(new Event("signed-out"));
   if (!answer.ok) throw Object.assign(new Error(value.error), { status: answer.status });
   return value;
 }

@@ -1,5 +1,6 @@
 // The frame: which page is shown, and the keys of all pages.
-import { begin, get, readOnly } from "./api.js";
+import { begin, get, post, readOnly } from "./api.js";
+import { door } from "./door.js";
 import { el, problem, set } from "./dom.js";
 import { overview } from "./overview.js";
 import { queue } from "./queue.js";
@@ -55,6 +56,19 @@ document.addEventListener("keydown", (e) => {
   }
 });
 
+// signedOut says that the session has ended. The page stays as it is.
+function signedOut() {
+  const ended = document.getElementById("ended");
+  if (!ended.hidden) return;
+  ended.hidden = false;
+  set(ended, "Your session has ended. ", el("a", { id: "sign-in", href: door(), on: { click: (e) => (e.target.href = door()) } }, "Sign in again"));
+}
+
+async function signOut() {
+  await post("/api/sign-out", {}).catch(() => {}); // without a session there is nothing to end
+  location.reload();
+}
+
 async function start() {
   const s = await begin();
   const place = [s.topology, "vhost " + s.vhost, s.broker, s.by].filter(Boolean).join("  ·  ");
@@ -65,6 +79,14 @@ async function start() {
   if (!readOnly()) {
     set(mode, "may " + s.allow.filter((a) => a !== "restore").join(", "));
     mode.classList.add("may");
+  }
+  if (s.role) {
+    set(mode, s.role);
+    mode.title = readOnly() ? "may look" : "may " + s.allow.join(", ");
+    const out = document.getElementById("sign-out");
+    out.hidden = false;
+    out.addEventListener("click", signOut);
+    addEventListener("signed-out", signedOut);
   }
   document.getElementById("keys").addEventListener("click", showKeys);
   addEventListener("hashchange", show);

@@ -9,7 +9,7 @@ export function runs(main) {
   const line = el("div", {}, command(" "));
   put(main, el("div", { class: "heading" }, el("h1", {}, "Runs"),
     el("span", { class: "muted" }, "A run that stops keeps its messages in its hold. Nothing is lost; resume or return it.")), failure, holder,
-  el("h3", {}, "The same on the command line"), line);
+  past(), el("h3", {}, "The same on the command line"), line);
   const cards = new Map();
   let timer, gone = false, first = true;
   const refresh = async () => {
@@ -31,6 +31,27 @@ export function runs(main) {
   refresh();
   return () => { gone = true; clearTimeout(timer); };
 }
+
+// past folds the runs that have ended. Their records are read when the fold is opened.
+function past() {
+  const inside = el("div");
+  const read = async (e) => {
+    if (!e.target.open) return;
+    set(inside, el("p", { class: "muted" }, "Reading the records"));
+    try {
+      const { runs: all, of, notice, command: text } = await post("/api/ended", {});
+      set(inside, all.length ? el("ul", {}, all.map(pastRun)) : el("p", { class: "muted" }, "No record of the last 90 days"),
+        of > all.length ? el("p", { class: "muted" }, `The newest ${count(all.length)} of ${count(of)}`) : "",
+        notice ? el("p", { class: "warn" }, notice) : "", command(text));
+    } catch (error) {
+      set(inside, problem(error));
+    }
+  };
+  return el("details", { class: "panel empty past", on: { toggle: read } }, el("summary", {}, "Runs that have ended"), inside);
+}
+
+const pastRun = (r) => el("li", {}, el("strong", {}, `${r.action} ${r.run}`), ` · ${r.queue} · ${r.outcome}`,
+  el("div", { class: "muted" }, `by ${r.by || "unknown"} · `, time(r.endedAt), " · chose ", el("bdi", {}, r.chosenBy), r.reason ? [" · ", el("bdi", {}, r.reason)] : ""));
 
 // draw updates the cards in place, so that a focused button stays focused.
 function draw(holder, cards, all, failure, refresh) {

@@ -1,0 +1,33 @@
+package page
+
+import "time"
+
+// Routes returns the least role of each route. Empty: it needs none.
+func (p *Page) Routes() map[string]string {
+	out := map[string]string{}
+	for _, r := range p.table(nil) {
+		out[r.pattern] = r.least.String()
+	}
+	return out
+}
+
+// SignInAs begins a session of a person whom a provider has signed in, and returns its cookie.
+func (p *Page) SignInAs(name, word string, life time.Duration) string {
+	role := reader
+	for role.String() != word {
+		role++
+	}
+	now := p.Now()
+	return p.sessions.add(session{who: person{name, name, role, role.allows(), true}, begun: now, ends: now.Add(life)})
+}
+
+// Who returns the name and the role that the claims of a person give.
+func Who(claims map[string]any, claim string, grants []Grant) (name, role string) {
+	return nameOf(claims, "1234"), roleOf(grants, texts(claims[claim])).String()
+}
+
+// Sessions returns how many browsers are signed in.
+func (p *Page) Sessions() int { return len(p.sessions.all) }
+
+// Part returns the part of the page to which a sign-in leads back.
+func Part(to string) string { return part(to) }
