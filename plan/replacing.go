@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -86,23 +87,38 @@ func unfinishedReason(queue string) string {
 	return fmt.Sprintf("the queue is being replaced under its name, and that is not finished; run 'dlxctl migrate %s', which goes on where it was stopped", text.ShellQuote(queue))
 }
 
-// replacementsOf returns the queues of the file that are being replaced under their names: each has
-// a hold.
-func replacementsOf(want topology.Compiled, state topology.State) map[string]bool {
-	holds := map[string]bool{}
+// replacementsOf returns the queues of the file, and of the broker, that are being replaced under
+// their names: each has a hold. stray are holds of queues that are not in the file.
+func replacementsOf(want topology.Compiled, state topology.State) (begun map[string]bool, stray []topology.Queue) {
+	holds, begun := map[string]topology.Queue{}, map[string]bool{}
 	for _, q := range state.Have.Queues {
 		if topology.IsReplacementHold(want.Name, q) {
-			holds[q.Name] = true
+			holds[q.Name] = q
 		}
 	}
-	out := map[string]bool{}
+	if len(holds) == 0 {
+		return begun, nil
+	}
+	for _, q := range state.Have.Queues {
+		if _, held := holds[topology.ReplacementHoldName(want.Name, q.Name)]; held {
+			begun[q.Name] = true
+		}
+	}
 	for _, q := range want.Queues {
-		if len(holds) > 0 && holds[topology.ReplacementHoldName(want.Name, q.Name)] {
-			out[q.Name] = true
+		name := topology.ReplacementHoldName(want.Name, q.Name)
+		if _, held := holds[name]; held {
+			begun[q.Name] = true
+			delete(holds, name)
 		}
 	}
-	return out
+	for _, name := range slices.Sorted(maps.Keys(holds)) {
+		stray = append(stray, holds[name])
+	}
+	return begun, stray
 }
+
+// strayReason says what to do about a hold of a queue that is not in the file.
+const strayReason = "messages of a queue that is being replaced under its name wait there, and the file no longer has that queue; run 'dlxctl migrate' with the file that has it, and take it out of the file afterwards"
 
 // Differs reports whether a queue exists and the broker cannot turn it into the one of the file:
 // its type or its arguments differ.

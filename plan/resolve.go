@@ -166,19 +166,22 @@ type resolver struct {
 	consulted consulted
 	// begun are the queues whose replacement under their names is not finished.
 	begun map[string]bool
+	// stray are the holds of queues that are being replaced and that the file no longer has.
+	stray []topology.Queue
 }
 
 func newResolver(want topology.Compiled, state topology.State) *resolver {
 	read := consulted{}
 	desk := deskOf(want.Name, state)
 	desk.consulted = read
-	begun := replacementsOf(want, state)
+	begun, stray := replacementsOf(want, state)
 	state = desk.without(state)
 	existing := byName(state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	want, limits := limitsByPolicy(want, existing)
 	r := &resolver{
 		want: want, state: state, limits: limits, desk: desk, foreign: policy.Foreign(state, want.Name), consulted: read,
 		begun:    begun,
+		stray:    stray,
 		works:    byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
 		existing: existing,
 		attach:   byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
@@ -266,6 +269,9 @@ func (r *resolver) exchanges() matchedExchanges {
 
 func (r *resolver) queues() matchedQueues {
 	out := matchedQueues{found: map[string]topology.Arguments{}}
+	for _, hold := range r.stray {
+		out.refuse(hold, hold, strayReason)
+	}
 	for _, want := range r.want.Queues {
 		have, ok := r.existing[want.Name]
 		out.found[want.Name] = have.Arguments

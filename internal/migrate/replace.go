@@ -52,6 +52,11 @@ func replacementOf(topologyName, queue string) Move {
 	return Move{Topology: topologyName, Legacy: queue, New: topology.ReplacementHoldName(topologyName, queue)}
 }
 
+// replaces reports whether the move replaces a queue under its name.
+func (m Move) replaces() bool {
+	return m.New == topology.ReplacementHoldName(m.Topology, m.Legacy)
+}
+
 // Unfinished returns the queues of the file whose replacement under their names has begun and not
 // ended, in the order of the file.
 func Unfinished(want topology.Compiled, state topology.State) []string {

@@ -45,7 +45,7 @@ func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Contex
 	if err := wait.For(ctx, young); err != nil {
 		return err
 	}
-	for {
+	for began := time.Now(); ; {
 		state, err := r.Management.Inspect(ctx)
 		if err != nil {
 			return err
@@ -80,6 +80,10 @@ func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Contex
 		err = r.removeHold(ctx, m)
 		if !errors.Is(err, broker.ErrRefused) {
 			return err
+		}
+		if time.Since(began) >= r.Wait {
+			return fmt.Errorf("%w: the hold %s of %s cannot be deleted yet: %w; messages that expired in it may wait for their dead-letter queue: run apply --skip-blocked, then migrate again",
+				ErrWaiting, m.New, m.Legacy, err)
 		}
 		if err := wait.For(ctx, time.Second); err != nil {
 			return err

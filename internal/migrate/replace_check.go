@@ -28,6 +28,7 @@ func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State
 			add("the broker deletes it, with its messages, while it has no consumer (expires)")
 		}
 	}
+	out = append(out, r.foreign(m, state)...)
 	for _, f := range survey.New(state).Feeders(m.Legacy) {
 		add("the queue %s %s: such messages would be lost while there is no queue; let them come through an exchange",
 			f.Name, describeFeeder(m, f))
@@ -60,6 +61,23 @@ func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State
 		}
 	}
 	return out, nil
+}
+
+// foreign names the queues that have the name of the hold or of the trial and are not what this
+// program makes. Messages in such a hold could be dropped, and it would be deleted in the end.
+func (r *Runner) foreign(m Move, state topology.State) []string {
+	var out []string
+	for _, q := range state.Have.Queues {
+		if q.Name != m.New && q.Name != r.trial(m).Name {
+			continue
+		}
+		limited := q.Arguments.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgMessageTTL, topology.ArgExpires)
+		if q.Arguments[topology.ArgManagedBy] != topology.DeskMark(m.Topology) || q.Name == m.New && (limited || q.Type() != topology.Quorum) {
+			out = append(out, fmt.Sprintf("%s: the queue %s exists, and is none of those that a replacement makes: messages would be lost there; delete it, or rename it",
+				m.Legacy, text.Name(q.Name)))
+		}
+	}
+	return out
 }
 
 // checkReplacements returns the replacements of a run, or why they cannot be made.

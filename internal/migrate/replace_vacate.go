@@ -195,11 +195,18 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 // broker refuses must be known before the queue itself is deleted.
 func (r *Runner) tryDeclaration(ctx context.Context, m Move) error {
 	q := r.trial(m)
-	if err := r.execute(ctx, []plan.Change{create(q)}); err != nil {
-		return fmt.Errorf("%w: the broker does not accept the queue %s as the file has it: %w", ErrRefused, m.Legacy, err)
-	}
 	c := remove(q)
 	c.Hazards = []topology.Hazard{topology.LosesMessages, topology.StopsConsumers} // nothing leads to it
+	err := r.execute(ctx, []plan.Change{create(q)})
+	if errors.Is(err, broker.ErrInequivalent) { // of a run that was killed, with another file
+		if err = r.execute(ctx, []plan.Change{c}); err == nil {
+			err = r.execute(ctx, []plan.Change{create(q)})
+		}
+	}
+	if err != nil {
+		// Not wrapped: a queue that differs is no reason to try again.
+		return fmt.Errorf("%w: the broker does not accept the queue %s as the file has it: %s", ErrRefused, m.Legacy, err)
+	}
 	return r.execute(ctx, []plan.Change{c})
 }
 
