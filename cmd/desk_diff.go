@@ -53,11 +53,7 @@ Values are masked as 'dlxctl desk show' masks them, and what is masked is not co
 
 // run compares two messages.
 func (k *deskDiffCommand) run(c *cobra.Command, args []string) error {
-	o, err := k.choose.look()
-	if err != nil {
-		return err
-	}
-	d, closeDesk, err := k.app.openDesk(c.Context(), k.choose)
+	d, o, closeDesk, err := k.app.openToLook(c.Context(), k.choose)
 	if err != nil {
 		return err
 	}

@@ -52,11 +52,7 @@ Exit codes: 0 found, 1 not found, or failed, 5 not found, and not all messages w
 
 // run looks for messages.
 func (k *deskFindCommand) run(c *cobra.Command, args []string) error {
-	o, err := k.choose.look()
-	if err != nil {
-		return err
-	}
-	d, closeDesk, err := k.app.openDesk(c.Context(), k.choose)
+	d, o, closeDesk, err := k.app.openToLook(c.Context(), k.choose)
 	if err != nil {
 		return err
 	}

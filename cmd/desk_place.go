@@ -37,6 +37,17 @@ func (a *app) openDesk(ctx context.Context, k chooseFlags) (d *desk.Desk, closeD
 	return a.deskOf(ctx, t, k.messages)
 }
 
+// openToLook is openDesk for a command that looks for messages in several queues, each within o.
+func (a *app) openToLook(ctx context.Context, k chooseFlags) (
+	d *desk.Desk, o desk.LookOptions, closeDesk func(), err error,
+) {
+	if o, err = k.look(); err != nil {
+		return nil, o, nil, err
+	}
+	d, closeDesk, err = a.openDesk(ctx, k)
+	return d, o, closeDesk, err
+}
+
 // openAct is openDesk for a command that moves messages: a folder of topology files that -f does
 // not name is not left unread.
 func (a *app) openAct(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {

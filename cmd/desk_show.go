@@ -56,11 +56,7 @@ func (k *deskShowCommand) run(c *cobra.Command, args []string) error {
 	if err := k.check(); err != nil {
 		return err
 	}
-	o, err := k.choose.look()
-	if err != nil {
-		return err
-	}
-	d, closeDesk, err := k.app.openDesk(c.Context(), k.choose)
+	d, o, closeDesk, err := k.app.openToLook(c.Context(), k.choose)
 	if err != nil {
 		return err
 	}

@@ -38,8 +38,8 @@ type Desk struct {
 	// ChangeWait is how long a run waits for the end of a command that changes the topology. Zero is
 	// a minute.
 	ChangeWait time.Duration
-	// Unrecorded is told of each run whose record cannot be written, one at a time, and while the
-	// process does something else. Nil is not told.
+	// Unrecorded gets each run that has no record, and why. A desk calls it for one run after the
+	// other, on a goroutine of its own. Nil: it is not called.
 	Unrecorded func(run string, err error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time

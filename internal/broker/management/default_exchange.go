@@ -2,10 +2,7 @@ package management
 
 import (
 	"context"
-	"errors"
 	"net/url"
-
-	"github.com/dlxctl/dlxctl/internal/broker"
 )
 
 // DefaultExchangeUse is what is known of the messages that came to a queue by its name, through the
@@ -41,7 +38,7 @@ func (m *Client) PublishedByName(ctx context.Context, queue string) (DefaultExch
 	vhost := url.PathEscape(m.vhost)
 	err := m.get(ctx, &q, "queues/"+vhost+"/"+url.PathEscape(queue))
 	// the broker gives the same answer for both
-	if errors.Is(err, broker.ErrNotFound) || errors.Is(err, broker.ErrNoVHost) {
+	if isGone(err) {
 		return DefaultExchangeUse{}, nil
 	}
 	if err == nil {

@@ -2,7 +2,6 @@ package management
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -11,7 +10,6 @@ import (
 
 	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
 
-	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -61,14 +59,15 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 // against that.
 func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Conditions) error {
 	if q.Type() != topology.Classic {
+		// First: what comes to the queue between the proof that it is empty and the deletion is lost.
+		if gone, err := m.proveWhole(ctx, q); gone || err != nil {
+			return err
+		}
 		if only.Empty || only.Unused {
 			gone, err := m.prove(ctx, q, only)
 			if gone || err != nil {
 				return err
 			}
-		}
-		if gone, err := m.proveWhole(ctx, q); gone || err != nil {
-			return err
 		}
 		only = amqp.Conditions{}
 	}
@@ -109,7 +108,7 @@ func (m *Client) removeBinding(ctx context.Context, b topology.Binding) error {
 func (m *Client) findBinding(ctx context.Context, b topology.Binding, path string) (string, error) {
 	var found []binding
 	err := m.get(ctx, &found, path)
-	if errors.Is(err, broker.ErrNoVHost) || errors.Is(err, broker.ErrNotFound) {
+	if isGone(err) {
 		return "", nil // one of its ends is gone, and the binding with it
 	}
 	if err != nil {

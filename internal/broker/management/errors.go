@@ -82,6 +82,12 @@ func (m *Client) explainNetwork(err error) error {
 	}
 }
 
+// isGone reports whether an object that was asked for is not there. RabbitMQ gives the same answer
+// for a queue that does not exist as for a virtual host.
+func isGone(err error) bool {
+	return errors.Is(err, broker.ErrNotFound) || errors.Is(err, broker.ErrNoVHost)
+}
+
 // explain turns an answer of the broker into an error for the user.
 func (m *Client) explain(e *statusError) error {
 	switch {

@@ -37,6 +37,8 @@ func (s *impostor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		path = "get"
 	case path == "queues" && strings.Contains(r.URL.Query().Get("columns"), "consumers"):
 		path = "statistics"
+	case path == "queues" && strings.HasSuffix(r.URL.Path, "/q"):
+		path = "queue"
 	}
 	if r.Method == http.MethodDelete {
 		s.deleted = append(s.deleted, r.URL.Path)
@@ -49,6 +51,8 @@ func (s *impostor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer = `{"rabbitmq_version":"4.3.6","cluster_name":"c","exchange_types":[{"name":"topic"}]}`
 	case path == "health":
 		answer = `{"status":"ok"}`
+	case path == "queue":
+		answer = `{"members":["a","b"],"online":["a","b"]}`
 	default:
 		answer = `[]`
 	}
@@ -136,7 +140,7 @@ func TestMalformedAnswersAreErrors(t *testing.T) {
 // null is no answer to any request, and the request ends with an error in one line.
 func TestNullIsNoAnswer(t *testing.T) {
 	t.Parallel()
-	m := (&impostor{answers: map[string]string{"whoami": `null`, "vhosts": `null`, "queues": `null`}}).start(t)
+	m := (&impostor{answers: map[string]string{"whoami": `null`, "vhosts": `null`, "queue": `null`}}).start(t)
 	for path, read := range map[string]func() error{
 		"whoami":     func() error { _, err := m.IsAdministrator(t.Context()); return err },
 		"vhosts":     func() error { _, err := m.VHostsDescribed(t.Context(), "trial"); return err },
@@ -204,6 +208,14 @@ func TestAQueueIsDeletedOnlyIfProvedEmpty(t *testing.T) {
 		"null for what is in the queue": {map[string]string{"queues": empty, "statistics": unused, "get": `null`}, false},
 		"an object for it":              {map[string]string{"queues": empty, "statistics": unused, "get": `{}`}, false},
 		"null is in it":                 {map[string]string{"queues": empty, "statistics": unused, "get": `[null]`}, false},
+		"a list for the queue itself":   {map[string]string{"queues": empty, "statistics": unused, "queue": `[]`}, false},
+		"a member is down before 4.3": {map[string]string{
+			"queues": empty, "statistics": unused, "queue": `{"members":["a","b"],"online":["a"]}`,
+			"overview": `{"rabbitmq_version":"4.2.9","cluster_name":"c"}`,
+		}, false},
+		"a member is down on 4.3": {map[string]string{
+			"queues": empty, "statistics": unused, "queue": `{"members":["a","b"],"online":["a"]}`,
+		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

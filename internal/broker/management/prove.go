@@ -194,7 +194,7 @@ func (m *Client) proveWhole(ctx context.Context, q topology.Queue) (gone bool, e
 	}
 	var now livingQueue
 	err = m.get(ctx, &now, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(q.Name))
-	if errors.Is(err, broker.ErrNotFound) {
+	if isGone(err) {
 		return true, nil
 	}
 	if err != nil {

@@ -48,8 +48,7 @@ func (m *Client) readPermissions(ctx context.Context, user string, rights []plan
 	if err != nil || all == nil {
 		err = m.unread("users/"+user+"/permissions", err)
 	}
-	if errors.Is(err, broker.ErrForbidden) || errors.Is(err, broker.ErrUnauthorized) ||
-		errors.Is(err, broker.ErrNotFound) || errors.Is(err, broker.ErrNoVHost) {
+	if errors.Is(err, broker.ErrForbidden) || errors.Is(err, broker.ErrUnauthorized) || isGone(err) {
 		return nil, false, nil
 	}
 	if err != nil {

@@ -3,13 +3,11 @@ package management
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"net/url"
 	"slices"
 	"time"
 
-	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -78,7 +76,7 @@ func (m *Client) statisticOf(ctx context.Context, queue string) ([]statistic, er
 	var s statistic
 	err := m.get(ctx, &s, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(queue)+queueStatistics)
 	// The broker gives the same answer for both, and the lists tell if it is the virtual host.
-	if errors.Is(err, broker.ErrNotFound) || errors.Is(err, broker.ErrNoVHost) {
+	if isGone(err) {
 		return nil, nil
 	}
 	if err != nil {

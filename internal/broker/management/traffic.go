@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/url"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -53,7 +51,7 @@ func (m *Client) Traffic(ctx context.Context, queues []string, within, step time
 			reads = append(reads, func() error {
 				err := m.get(ctx, &rows[i], path+"/"+url.PathEscape(name)+query)
 				// It was deleted meanwhile: the broker gives the same answer for both.
-				if errors.Is(err, broker.ErrNotFound) || errors.Is(err, broker.ErrNoVHost) {
+				if isGone(err) {
 					return nil
 				}
 				return err
