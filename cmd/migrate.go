@@ -236,6 +236,7 @@ func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 	}
 	action := migrateAction{
 		confirm: k.confirmMoves, run: k.runner.Run,
+		none:   migrate.None,
 		onward: "to continue: " + commandLine(c, legacy, k.consent()...),
 		back:   "to roll back: " + shellLine(c, slices.Concat([]string{"migrate", "abort"}, legacy, k.consent())...),
 	}
@@ -290,7 +291,7 @@ func (k *migrateCommand) abort(c *cobra.Command, legacy []string) error {
 		return k.app.files().compileWithout(sources, aborted)
 	}
 	action := migrateAction{
-		confirm: k.confirmAbort,
+		confirm: k.confirmAbort, none: "nothing to roll back: no migration is unfinished",
 		run:     func(ctx context.Context) error { return k.runner.Abort(ctx, without) },
 		onward:  "to continue: " + commandLine(c, legacy, k.consent()...),
 		back:    "to migrate after all: " + k.forwardLine(c, legacy),
@@ -359,6 +360,8 @@ type migrateAction struct {
 	run     func(context.Context) error
 	// onward and back say how to continue after an interruption, and how to go back.
 	onward, back string
+	// none is what to print if nothing is left to do, and nothing was done.
+	none string
 }
 
 // runUnderLock runs an action on the migrations of legacy, under the lock, once the user has
@@ -381,6 +384,7 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 		return err
 	}
 	defer k.app.announceStop(ctx)()
+	k.runner.Unlocked = !k.lock.wanted
 	k.runner.CheckRights = func(rights []plan.Right) error { return s.CheckRights(ctx, rights) }
 	if !k.yes {
 		state, _, err := s.Inspect(ctx, plan.Options{})
@@ -400,8 +404,10 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 	case k.runner.Until == migrate.Check:
 		_, _, err := k.preview(ctx, s)
 		return err
+	case k.runner.Wrote():
+		return k.writeStatus(ctx, s, "") // it has printed what it did
 	default:
-		return k.writeStatus(ctx, s)
+		return k.writeStatus(ctx, s, action.none)
 	}
 }
 
@@ -409,7 +415,7 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 // code.
 func (k *migrateCommand) explain(ctx context.Context, err error, action migrateAction) error {
 	switch {
-	case errors.Is(err, migrate.ErrVanished):
+	case errors.Is(err, migrate.ErrVanished), errors.Is(err, migrate.ErrDisturbed):
 		return &apply.UnfinishedError{Err: err}
 	case ctx.Err() != nil && k.runner.Wrote():
 		return &apply.UnfinishedError{Err: k.interrupted(ctx, err, action)}
@@ -462,11 +468,11 @@ func (k *migrateCommand) status(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	return k.writeStatus(ctx, s)
+	return k.writeStatus(ctx, s, migrate.None)
 }
 
-// writeStatus reads the progress of the migrations, and writes it.
-func (k *migrateCommand) writeStatus(ctx context.Context, s *apply.Session) error {
+// writeStatus reads the progress of the migrations, and writes it, or none if there are none.
+func (k *migrateCommand) writeStatus(ctx context.Context, s *apply.Session, none string) error {
 	state, _, err := s.Inspect(ctx, plan.Options{})
 	if err != nil {
 		return err
@@ -478,8 +484,8 @@ func (k *migrateCommand) writeStatus(ctx context.Context, s *apply.Session) erro
 	if k.app.output == "json" {
 		return jsondoc.Write(k.app.stdout, migrate.StatusDocument{
 			Version: 1, Topology: s.Topology.Name, VHost: state.VHost, Migrations: list,
-			Replacing: migrate.Unfinished(s.Topology, state),
+			Replacing: migrate.Unfinished(s.Topology, state), Stray: migrate.Stray(s.Topology, state),
 		})
 	}
-	return migrate.WriteStatuses(k.app.stdout, s.Topology, state, list)
+	return migrate.WriteStatuses(k.app.stdout, s.Topology, state, list, none)
 }

@@ -103,7 +103,7 @@ func (d desk) list() []DeskQueue {
 		_, active := d.queues[topology.DeskWorkerName(d.topology, run)]
 		queue := DeskQueue{Name: name, Run: run, Active: active, Usage: d.usage[name]}
 		switch {
-		case q.Exclusive, topology.IsVerifyQueue(d.topology, q), topology.IsReplacementHold(d.topology, q):
+		case q.Exclusive, topology.IsVerifyQueue(d.topology, q), topology.IsSwitchName(d.topology, name):
 			// It goes with its process, or soon after.
 			continue
 		case isHold:

@@ -314,9 +314,11 @@ func ReplacementHoldName(topology, queue string) string {
 	return SwitchExchangeName(topology, queue) + holdSuffix
 }
 
-// IsReplacementHold reports whether a queue was made for the replacement of another one.
+// IsReplacementHold reports whether messages wait in a queue while another one is replaced under its
+// name. A queue of another client that has such a name lacks the mark.
 func IsReplacementHold(topology string, q Queue) bool {
-	return IsSwitchName(topology, q.Name) && q.Arguments[ArgManagedBy] == DeskMark(topology)
+	return IsSwitchName(topology, q.Name) && strings.HasSuffix(q.Name, holdSuffix) &&
+		q.Arguments[ArgManagedBy] == DeskMark(topology)
 }
 
 // SwitchPolicyName names the policy that says where the switch exchange routes to.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/wait"
@@ -55,6 +54,23 @@ func replacementOf(topologyName, queue string) Move {
 // replaces reports whether the move replaces a queue under its name.
 func (m Move) replaces() bool {
 	return m.New == topology.ReplacementHoldName(m.Topology, m.Legacy)
+}
+
+// Stray returns the holds of replacements that are not finished and whose queues are not in the file,
+// by name.
+func Stray(want topology.Compiled, state topology.State) []string {
+	own := map[string]bool{}
+	for _, name := range Unfinished(want, state) {
+		own[replacementOf(want.Name, name).New] = true
+	}
+	var out []string
+	for _, q := range state.Have.Queues {
+		if topology.IsReplacementHold(want.Name, q) && !own[q.Name] {
+			out = append(out, q.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // Unfinished returns the queues of the file whose replacement under their names has begun and not
@@ -130,62 +146,123 @@ func (r *Runner) hold(m Move) topology.Queue {
 	return topology.Queue{Name: m.New, Durable: true, Arguments: args}
 }
 
-// replaceAll replaces queues one after the other. One that has to wait does not stop the others.
+// The ends of a step of a replacement that another client has disturbed.
+var (
+	// errRedeclared says that a service has declared the queue between its deletion and its declaration.
+	errRedeclared = errors.New("a service has declared the queue again with other arguments")
+	// errGone says that another client has deleted the queue or the hold.
+	errGone = errors.New("another client has deleted the queue or its hold; run the command again")
+)
+
+// mostRedeclared is how often a service may declare the queue again before the replacement is rolled
+// back.
+const mostRedeclared = 3
+
+// ErrDisturbed is wrapped when another client has deleted the hold of a replacement, or bindings of
+// the queue: messages may be lost.
+var ErrDisturbed = errors.New("another client has disturbed a replacement")
+
+// replaceAll replaces queues one after the other. One that fails does not stop the others.
 func (r *Runner) replaceAll(ctx context.Context, moves []Move) error {
-	var waiting []error
+	var failed []error
 	for _, m := range moves {
 		err := r.replace(ctx, m)
-		if errors.Is(err, ErrWaiting) || errors.Is(err, ErrRefused) {
-			waiting = append(waiting, err)
-			continue
+		if err != nil && !errors.Is(err, ErrWaiting) && !errors.Is(err, ErrRefused) {
+			err = fmt.Errorf("%s: %w", m.Legacy, err)
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", m.Legacy, err)
+		failed = append(failed, err)
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return errors.Join(waiting...)
+	return errors.Join(failed...)
 }
 
 // replace replaces a queue under its name, from whatever state an earlier run has left.
 func (r *Runner) replace(ctx context.Context, m Move) error {
-	began, mine := time.Now(), false
-	for {
+	began, redeclared := time.Now(), 0
+	var disturbed error
+	for first := true; ; first = false {
 		state, err := r.Management.Inspect(ctx)
 		if err != nil {
 			return err
 		}
 		f, differs := m.find(state), r.differs(m, state)
 		switch {
-		case !f.legacy && !f.successor:
+		case first && !f.successor && !f.legacy:
 			return fmt.Errorf("%w: the queue %s is gone, deleted by another client; run apply", ErrRefused, m.Legacy)
-		case f.legacy && !f.successor && !differs && mine:
-			return nil
+		case first && !f.successor && !differs:
+			return nil // another run has replaced it
+		case !first && !f.successor:
+			disturbed = fmt.Errorf("%w: the hold %s of the queue %s was deleted, and with it what waited there, if anything",
+				ErrDisturbed, m.New, m.Legacy)
+			err = r.execute(ctx, append(m.makeEnd(f, m.successorEnd()), create(r.hold(m))))
+		case !f.legacy && r.wanted(m).External:
+			return fmt.Errorf("%w: the queue %s is deleted and waits to be declared, and the file has it as external; take that back, and run migrate again",
+				ErrRefused, m.Legacy)
 		case !f.legacy:
 			// It was deleted by a run that was stopped. Nothing can be lost: what is routed to it waits in
 			// the hold.
 			err = r.declareAnew(ctx, m, state, nil)
 		case differs:
 			err = r.vacate(ctx, m)
-			if errors.Is(err, ErrWaiting) {
+			if errors.Is(err, errRedeclared) && redeclared == mostRedeclared {
+				err = fmt.Errorf("%w: a service declares the queue %s with the old arguments, again and again; stop it, or let it declare the queue passively, then run migrate again",
+					ErrWaiting, m.Legacy)
+			}
+			if errors.Is(err, ErrWaiting) || errors.Is(err, ErrRefused) {
 				// While it waits, consumers would get nothing new.
-				r.say("replace: rolling back, and nothing has changed")
-				return errors.Join(err, r.giveBack(ctx, m, func(context.Context, Move) error { return nil }))
+				r.say("replace: rolling back: %s stays as it is", m.Legacy)
+				return errors.Join(disturbed, err, r.giveBack(ctx, m, func(context.Context, Move) error { return nil }))
 			}
 		default:
 			if err = r.giveBack(ctx, m, r.consumersBack); err == nil {
 				r.say("done: %s is replaced under its name; %s, %s", m.Legacy, r.replacedAccount(m), text.Took(time.Since(began)))
-				return nil
+				return disturbed
 			}
 		}
-		mine = true
-		if errors.Is(err, broker.ErrInequivalent) {
+		switch {
+		case errors.Is(err, errGone):
+		case errors.Is(err, errRedeclared):
+			redeclared++
 			r.say("replace: a service has declared %s again with the old arguments; replacing it once more", m.Legacy)
 			err = wait.For(ctx, r.Settle)
-		}
-		if err != nil {
-			return err
+			fallthrough
+		default:
+			if err != nil {
+				return errors.Join(disturbed, err)
+			}
 		}
 	}
+}
+
+// noteRoutes notes which messages come to the queue, for checkBound.
+func (r *Runner) noteRoutes(m Move, state topology.State) {
+	f := m.find(state)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.routes[m.Legacy] = union(r.routes[m.Legacy], union(f.onLegacy, f.onSwitch))
+}
+
+// checkBound fails if the queue lacks a binding that it or the switch exchange had in this run: then
+// another client has deleted it.
+func (r *Runner) checkBound(ctx context.Context, m Move) error {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	lost := lacking(r.routes[m.Legacy], m.find(state).onLegacy)
+	r.mu.Unlock()
+	if len(lost) == 0 {
+		return nil
+	}
+	var names []string
+	for _, b := range lost {
+		names = append(names, b.DisplayName())
+	}
+	return fmt.Errorf("%w: %s is deleted, and messages do not come to %s by it; run apply, which creates the bindings of the file",
+		ErrDisturbed, text.Some(names), m.Legacy)
 }
 
 // replacedAccount says how many messages waited in the hold, and how many may be doubled.

@@ -40,22 +40,20 @@ func (m Move) unpark(state topology.State) cutoverStep {
 
 // giveBack moves what is in the hold to the queue, lets the switch lead there, binds the queue
 // again, and removes the hold, once check agrees. It is the second half of a replacement, and all
-// of a rollback.
+// of a rollback. It fails with errGone if another client has deleted the queue or the hold.
 func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Context, Move) error) error {
 	if err := wait.For(ctx, young); err != nil {
 		return err
 	}
-	for began := time.Now(); ; {
+	var refused time.Time // since when the hold cannot be deleted
+	for {
 		state, err := r.Management.Inspect(ctx)
 		if err != nil {
 			return err
 		}
 		f := m.find(state)
-		if !f.successor {
-			return nil
-		}
-		if !f.legacy {
-			return nil // another client has deleted it: the caller looks again
+		if !f.successor || !f.legacy {
+			return errGone
 		}
 		parked := m.unpark(state).Doing != ""
 		ready, err := r.readyIn(ctx, m.New)
@@ -78,12 +76,18 @@ func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Contex
 			return err
 		}
 		err = r.removeHold(ctx, m)
+		if err == nil {
+			return r.checkBound(ctx, m)
+		}
 		if !errors.Is(err, broker.ErrRefused) {
 			return err
 		}
-		if time.Since(began) >= r.Wait {
-			return fmt.Errorf("%w: the hold %s of %s cannot be deleted yet: %w; messages that expired in it may wait for their dead-letter queue: run apply --skip-blocked, then migrate again",
-				ErrWaiting, m.New, m.Legacy, err)
+		if refused.IsZero() {
+			refused = time.Now()
+		}
+		if time.Since(refused) >= r.Wait {
+			return fmt.Errorf("%w: %s gets its messages, but its hold cannot be deleted: %w; a consumer of the hold has messages of it, or messages that expired there cannot be dead-lettered yet; run the command again",
+				ErrWaiting, m.Legacy, err)
 		}
 		if err := wait.For(ctx, time.Second); err != nil {
 			return err
@@ -103,6 +107,9 @@ func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State) er
 		r.say("replace: moved %s from the hold to %s", messages(n), m.Legacy)
 	}
 	r.reportChanged(h)
+	if errors.Is(err, errComing) {
+		err = fmt.Errorf("%w: messages still come to the hold %s by its name", ErrWaiting, m.New)
+	}
 	return err
 }
 
@@ -123,6 +130,11 @@ func (r *Runner) removeHold(ctx context.Context, m Move) error {
 			c := remove(topology.Exchange{Name: name})
 			c.Hazards = []topology.Hazard{topology.DropsRouting} // only the mover publishes to it
 			changes = append(changes, c)
+		}
+	}
+	for _, q := range state.Have.Queues {
+		if q.Name == m.trialName() && q.Arguments[topology.ArgManagedBy] == topology.DeskMark(m.Topology) {
+			changes = append(changes, removeTrial(q)) // a run was killed at its trial
 		}
 	}
 	hold := remove(state.Have.Queues[i])
@@ -149,6 +161,9 @@ func Rollbacks(want topology.Compiled, state topology.State, queues []string) (m
 // abortReplacements rolls back the replacements that have not deleted their queues.
 func (r *Runner) abortReplacements(ctx context.Context, state topology.State) error {
 	moves, stays := Rollbacks(r.Topology, state, r.Legacy)
+	if r.Unlocked && len(moves) > 0 {
+		return fmt.Errorf("%w; nothing was written:\n  %s: %s", ErrRefused, moves[0].Legacy, needsLock)
+	}
 	if len(stays) > 0 && len(r.Legacy) > 0 {
 		return fmt.Errorf("%w; nothing was written:\n  %s", ErrRefused, strings.Join(stays, "\n  "))
 	}

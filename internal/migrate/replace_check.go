@@ -63,6 +63,9 @@ func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State
 	return out, nil
 }
 
+// needsLock says why a run without the lock replaces no queue under its name.
+const needsLock = "a queue is replaced under its name only with the lock of the topology, because the deletion of one run could meet the new queue of another; run it without --lock=false"
+
 // foreign names the queues that have the name of the hold or of the trial and are not what this
 // program makes. Messages in such a hold could be dropped, and it would be deleted in the end.
 func (r *Runner) foreign(m Move, state topology.State) []string {
@@ -90,6 +93,9 @@ func (r *Runner) checkReplacements(ctx context.Context, state topology.State) ([
 			continue
 		}
 		moves = append(moves, m)
+		if r.Unlocked {
+			reasons = append(reasons, m.Legacy+": "+needsLock)
+		}
 		if !r.differs(m, state) && m.find(state).successor {
 			continue // it only goes on
 		}
@@ -176,7 +182,8 @@ func (r *Runner) Replacements(ctx context.Context, state topology.State, w io.Wr
 	return names, err
 }
 
-// replacementLines returns a line for each replacement that is not finished.
+// replacementLines returns a line for each replacement that is not finished. queues limits them to
+// some of the file. Empty: all.
 func replacementLines(want topology.Compiled, state topology.State, queues []string) []string {
 	var out []string
 	for _, name := range Unfinished(want, state) {
@@ -191,6 +198,10 @@ func replacementLines(want topology.Compiled, state topology.State, queues []str
 		}
 		out = append(out, fmt.Sprintf("%s: its replacement under its name is not finished; new messages go to %s, and %s wait in the hold %s; run dlxctl migrate %s",
 			name, where, messages(state.Usage[m.New].Ready), m.New, text.ShellQuote(name)))
+	}
+	for _, hold := range Stray(want, state) {
+		out = append(out, fmt.Sprintf("%s: %s wait there of a queue that is being replaced under its name and that the file does not have; run dlxctl migrate with the file that has it",
+			hold, messages(state.Usage[hold].Ready)))
 	}
 	return out
 }

@@ -48,6 +48,7 @@ func (m Move) keepParked(f found) cutoverStep {
 // steps takes the steps that next returns, until there is none.
 func (r *Runner) steps(ctx context.Context, m Move, next func(topology.State) cutoverStep) error {
 	return r.converge(ctx, func(state topology.State) ([]plan.Change, error) {
+		r.noteRoutes(m, state)
 		step, err := r.ensureSwitch(m, state)
 		if err == nil && step.Doing == "" {
 			step = next(state)
@@ -99,8 +100,8 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 			return err
 		}
 		f, held := m.find(state), state.Usage[m.Legacy].Ready+state.Usage[m.Legacy].Unacknowledged
-		if !f.legacy {
-			return nil
+		if !f.legacy || !f.successor || !r.differs(m, state) {
+			return nil // another client has changed it: the caller looks again
 		}
 		if consumers, err = r.consumers(ctx, state, m.Legacy); err != nil {
 			return err
@@ -130,9 +131,9 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 			return fmt.Errorf("%w: the queue %s is empty and cannot be deleted: messages come to it by its name, or a service binds it again and again",
 				ErrWaiting, m.Legacy)
 		case time.Since(began) >= r.Wait:
-			return fmt.Errorf("%w: the queue %s is not empty: it has %s ready, %s, and %s; run migrate again when its consumers have worked through it, or with --drain now",
+			return fmt.Errorf("%w: the queue %s is not empty: it has %s ready, %s, and %s; run migrate again when its consumers have worked through it%s",
 				ErrWaiting, m.Legacy, messages(state.Usage[m.Legacy].Ready), state.Usage[m.Legacy].NotReady(),
-				text.Count(consumers, "consumer"))
+				text.Count(consumers, "consumer"), r.drainAdvice(m, state))
 		}
 		if err := wait.For(ctx, 200*time.Millisecond); err != nil {
 			return err
@@ -140,10 +141,21 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 	}
 }
 
+// drainAdvice says what moves the ready messages of a queue that has consumers. Empty: nothing does.
+func (r *Runner) drainAdvice(m Move, state topology.State) string {
+	single := slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool {
+		return q.Name == m.Legacy && q.Arguments[topology.ArgSingleActiveConsumer] == true
+	})
+	if r.DrainNow || single || state.Usage[m.Legacy].Ready == 0 {
+		return ""
+	}
+	return ", or with --drain now, if none of them is exclusive"
+}
+
 // prepareHold creates what the queue of the file needs for its failures, the hold, and its ends. It
 // returns when the hold answers and is old enough for messages.
 func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) error {
-	if m.switched(m.find(state)) {
+	if f := m.find(state); f.successor && m.switched(f) {
 		return nil // an earlier run has done it, and to ask a queue that has messages changes their order
 	}
 	work := Move{Topology: m.Topology, New: m.Legacy}
@@ -195,8 +207,7 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 // broker refuses must be known before the queue itself is deleted.
 func (r *Runner) tryDeclaration(ctx context.Context, m Move) error {
 	q := r.trial(m)
-	c := remove(q)
-	c.Hazards = []topology.Hazard{topology.LosesMessages, topology.StopsConsumers} // nothing leads to it
+	c := removeTrial(q)
 	err := r.execute(ctx, []plan.Change{create(q)})
 	if errors.Is(err, broker.ErrInequivalent) { // of a run that was killed, with another file
 		if err = r.execute(ctx, []plan.Change{c}); err == nil {
@@ -213,9 +224,19 @@ func (r *Runner) tryDeclaration(ctx context.Context, m Move) error {
 // trial returns the queue of tryDeclaration.
 func (r *Runner) trial(m Move) topology.Queue {
 	q := r.wanted(m)
-	q.Name = m.switchName() + ".trial"
+	q.Name = m.trialName()
 	q.Arguments = q.Arguments.With(topology.ArgManagedBy, topology.DeskMark(m.Topology))
 	return q
+}
+
+// trialName names the queue of tryDeclaration.
+func (m Move) trialName() string { return m.switchName() + ".trial" }
+
+// removeTrial deletes the queue of tryDeclaration. Nothing can be lost: nothing leads to it.
+func removeTrial(q topology.Queue) plan.Change {
+	c := remove(q)
+	c.Hazards = []topology.Hazard{topology.LosesMessages, topology.StopsConsumers}
+	return c
 }
 
 // moveRest moves what is in the queue to the hold, and switches as move does. It returns how many
@@ -324,8 +345,11 @@ func (r *Runner) deleteAndDeclare(ctx context.Context, m Move, consumers int64) 
 	if i = slices.IndexFunc(state.Have.Queues, isIt); i < 0 {
 		return nil
 	}
+	if !r.differs(m, state) {
+		return nil // another run has replaced it
+	}
 	f, list := m.find(state), survey.New(state).Feeders(m.Legacy)
-	leads := f.policy != nil && m.switched(f) && state.ExchangePolicies[m.switchName()] == m.policy()
+	leads := f.successor && f.policy != nil && m.switched(f) && state.ExchangePolicies[m.switchName()] == m.policy()
 	ready, err := r.readyIn(ctx, m.Legacy)
 	switch {
 	case err != nil:
@@ -379,6 +403,10 @@ func (r *Runner) declareAnew(ctx context.Context, m Move, state topology.State, 
 			r.say("replace: declared %s anew (%s)", m.Legacy, r.wanted(m).Type())
 		}
 	})
+	if part, is := errors.AsType[*apply.PartialError](err); is && errors.Is(err, broker.ErrInequivalent) &&
+		slices.ContainsFunc(part.Failed, func(c plan.Change) bool { return c.Kind == topology.KindQueue }) {
+		return fmt.Errorf("%w: %w", errRedeclared, err)
+	}
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,9 @@ type Runner struct {
 	// send to it by its name, ReplacesQueue to replace a queue under its name, and StopsConsumers to
 	// end a replacement although consumers have not subscribed again.
 	Allow []plan.Consent
+	// Unlocked says that the run does not hold the lock of the topology. Then no queue is replaced under
+	// its name: the deletion of one run could meet the new queue of another.
+	Unlocked bool
 	// CheckRights fails if the user lacks one of the rights, before the first write.
 	// Nil: rights are not checked.
 	CheckRights func(rights []plan.Right) error
@@ -67,6 +70,9 @@ type Runner struct {
 	finished  bool // Run has moved all queues to their end, and at least one
 	// seen are the legacy queues as they were last seen, by name.
 	seen map[string]lastSeen
+	// routes are the bindings of the queues that are replaced under their names, and of their switch
+	// exchanges, as this run has seen them, by queue.
+	routes map[string][]topology.Binding
 	// rebound are the legacy queues that were bound again since their cutover, until a drain
 	// has counted the messages that came to both queues.
 	rebound map[string]bool
@@ -94,6 +100,7 @@ func (r *Runner) prepareRun() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.switches, r.overrides, r.seen = map[string]switchSeen{}, map[string]int{}, map[string]lastSeen{}
+	r.routes = map[string][]topology.Binding{}
 	r.rebound, r.movers = map[string]bool{}, map[[2]string]*mover{}
 	r.fed = map[string]Move{}
 	r.began = time.Now()
