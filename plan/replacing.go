@@ -118,7 +118,7 @@ func replacementsOf(want topology.Compiled, state topology.State) (begun map[str
 }
 
 // strayReason says what to do about a hold of a queue that is not in the file.
-const strayReason = "messages of a queue that is being replaced under its name wait there, and the file no longer has that queue; run 'dlxctl migrate' with the file that has it, and take it out of the file afterwards"
+const strayReason = "messages of a queue that is being replaced under its name wait there, and that is not finished; run 'dlxctl migrate' with the file that has the queue, and delete the queue afterwards"
 
 // Differs reports whether a queue exists and the broker cannot turn it into the one of the file:
 // its type or its arguments differ.

@@ -114,3 +114,48 @@ func TestAPlanLeavesAnUnfinishedReplacementAlone(t *testing.T) {
 		})
 	}
 }
+
+// A file without the queue, and destroy, delete neither the queue nor its hold while it is being
+// replaced, and are blocked.
+func TestAPlanKeepsAReplacementThatTheFileDoesNotHave(t *testing.T) {
+	t.Parallel()
+	hold := queue(topology.ReplacementHoldName("shop", "q"), args{"x-managed-by": topology.DeskMark("shop")})
+	blocked := "blocked queue " + hold.Name
+	for name, have := range map[string]topology.Compiled{
+		"the old queue": host(hold, queue("q", args{"x-queue-type": "classic"})),
+		"no queue":      host(hold),
+		"the new queue": host(hold, queue("q", nil)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			live := topology.State{Version: "4.0.5", Have: have.Topology}
+			for _, p := range []plan.Plan{
+				plan.Make(host(), live, plan.Options{Prune: true}),
+				plan.Make(plan.Nothing(host()), live, plan.Options{Destroy: true}),
+			} {
+				if d := cmp.Diff([]string{blocked}, summarize(p.Changes)); d != "" {
+					t.Errorf("changes (-want +got):\n%s", d)
+				}
+				if err := plan.Check(p, plan.Allow(topology.Hazards()...)); !errors.Is(err, plan.ErrBlocked) {
+					t.Errorf("Check returns %v", err)
+				}
+			}
+		})
+	}
+}
+
+// A queue of another client that is named like a hold, and a queue on which a declaration is tried,
+// are no replacement.
+func TestAQueueNamedLikeAHold(t *testing.T) {
+	t.Parallel()
+	for _, other := range []topology.Queue{
+		queue(topology.ReplacementHoldName("shop", "q"), args{"x-managed-by": nil}),
+		queue(topology.SwitchExchangeName("shop", "q")+".trial", args{"x-managed-by": topology.DeskMark("shop")}),
+	} {
+		want := host(queue("q", nil))
+		live := topology.State{Version: "4.0.5", Have: host(queue("q", nil), other).Topology}
+		if p := plan.Make(want, live, plan.Options{Prune: true}); len(p.Changes) > 0 {
+			t.Errorf("with %s the changes are %v", other.Name, summarize(p.Changes))
+		}
+	}
+}
