@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/wait"
@@ -155,8 +156,8 @@ var (
 )
 
 // mostRedeclared is how often a service may declare the queue again before the replacement is rolled
-// back.
-const mostRedeclared = 3
+// back, and mostGone how often the queue or the hold may be gone.
+const mostRedeclared, mostGone = 3, 3
 
 // ErrDisturbed is wrapped when another client has deleted the hold of a replacement, or bindings of
 // the queue: messages may be lost.
@@ -180,7 +181,7 @@ func (r *Runner) replaceAll(ctx context.Context, moves []Move) error {
 
 // replace replaces a queue under its name, from whatever state an earlier run has left.
 func (r *Runner) replace(ctx context.Context, m Move) error {
-	began, redeclared := time.Now(), 0
+	began, redeclared, gone := time.Now(), 0, 0
 	var disturbed error
 	for first := true; ; first = false {
 		state, err := r.Management.Inspect(ctx)
@@ -222,7 +223,8 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 			}
 		}
 		switch {
-		case errors.Is(err, errGone):
+		case (errors.Is(err, errGone) || errors.Is(err, broker.ErrNotFound)) && gone < mostGone:
+			gone++
 		case errors.Is(err, errRedeclared):
 			redeclared++
 			r.say("replace: a service has declared %s again with the old arguments; replacing it once more", m.Legacy)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/url"
 	"regexp"
@@ -554,6 +555,29 @@ func TestReplaceIsRefused(t *testing.T) {
 					map[string]any{"pattern": ".*", "definition": map[string]any{"max-length": 10}, "apply-to": "queues"})
 			}, nil, "the policy all",
 		},
+		"a queue of another client with the name of the hold": {
+			func(t *testing.T, s *stage, ch *amqp091.Channel) {
+				t.Helper()
+				s.legacy(t, "classic", nil)
+				s.foreign(t, ch, topology.ReplacementHoldName("shop", "new"), nil)
+			}, nil, ".hold exists, and is none of those that a replacement makes",
+		},
+		"a hold that drops messages": {
+			func(t *testing.T, s *stage, ch *amqp091.Channel) {
+				t.Helper()
+				s.legacy(t, "classic", nil)
+				s.foreign(t, ch, topology.ReplacementHoldName("shop", "new"), amqp091.Table{
+					"x-managed-by": topology.DeskMark("shop"), "x-max-length": 5,
+				})
+			}, nil, ".hold exists, and is none of those that a replacement makes",
+		},
+		"a queue of another client with the name of the trial": {
+			func(t *testing.T, s *stage, ch *amqp091.Channel) {
+				t.Helper()
+				s.legacy(t, "classic", nil)
+				s.foreign(t, ch, topology.SwitchExchangeName("shop", "new")+".trial", nil)
+			}, nil, ".trial exists, and is none of those that a replacement makes",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -575,6 +599,17 @@ func TestReplaceIsRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// foreign declares a quorum queue, as another client does, with a message in it.
+func (s *stage) foreign(t *testing.T, ch *amqp091.Channel, name string, more amqp091.Table) {
+	t.Helper()
+	args := amqp091.Table{"x-queue-type": "quorum"}
+	maps.Copy(args, more)
+	if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
+		t.Fatal(err)
+	}
+	s.send(t, "", name, "foreign", nil)
 }
 
 // While messages fail and wait for their retries, the queue that dlxctl made is replaced: each
@@ -693,6 +728,14 @@ func TestReplaceDeadLettersWhatExpires(t *testing.T) {
 	d, ok, err := s.target.Channel(t).Get("shop.quick.failed", true)
 	if err != nil || !ok || d.MessageId != "short" || d.RoutingKey != topology.AddressKey("new") {
 		t.Errorf("the failed queue has %q with the key %q: %t, %v", d.MessageId, d.RoutingKey, ok, err)
+	}
+	deaths, _ := d.Headers["x-death"].([]any)
+	if len(deaths) != 1 {
+		t.Fatalf("it has died %d times", len(deaths))
+	}
+	death, _ := deaths[0].(amqp091.Table) // the processor goes by it
+	if death["queue"] != topology.ReplacementHoldName("shop", "new") || death["exchange"] != "f" || death["reason"] != "expired" {
+		t.Errorf("its death is %v", death)
 	}
 }
 
