@@ -31,10 +31,6 @@ import (
 // hold is the first that is made and the last that goes, so it tells that a replacement is not
 // finished. Until step 3 the same rollback ends it without a change.
 
-// young is how long a queue exists before messages are routed or moved to it: a quorum queue that
-// is younger than a second loses its messages if its node is killed.
-const young = 2 * time.Second
-
 // holdPrefetch is how many messages are in flight between a queue and its hold. So many are doubled
 // at most if a run is killed.
 const holdPrefetch = 200

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
@@ -42,9 +43,7 @@ func (m Move) unpark(state topology.State) cutoverStep {
 // again, and removes the hold, once check agrees. It is the second half of a replacement, and all
 // of a rollback. It fails with errGone if another client has deleted the queue or the hold.
 func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Context, Move) error) error {
-	if err := wait.For(ctx, young); err != nil {
-		return err
-	}
+	safe := time.Now().Add(amqp.SafeAge) // the queue may just have been declared
 	var refused time.Time // since when the hold cannot be deleted
 	for {
 		state, err := r.Management.Inspect(ctx)
@@ -64,7 +63,7 @@ func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Contex
 			if err := r.execute(ctx, append(m.makeEnd(f, m.legacyEnd()), m.makeEnd(f, m.successorEnd())...)); err != nil {
 				return err
 			}
-			if err := r.emptyHold(ctx, m, state); err != nil {
+			if err := r.emptyHold(ctx, m, state, safe); err != nil {
 				return err
 			}
 			continue
@@ -95,11 +94,12 @@ func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Contex
 	}
 }
 
-// emptyHold moves what is in the hold to the queue, and lets the switch lead there.
-func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State) error {
+// emptyHold moves what is in the hold to the queue, and lets the switch lead there. Until the queue
+// is safe, see mover, the hold keeps all messages and stays on their way.
+func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State, safe time.Time) error {
 	back := Move{Topology: m.Topology, Legacy: m.New, New: m.Legacy}
 	h := r.startMover(back)
-	h.to = m.legacyEnd()
+	h.to, h.safe = m.legacyEnd(), safe
 	r.say("replace: moving what waits in the hold to %s", m.Legacy)
 	err := r.moveAndSwitch(ctx, back, h, drainLimits{fullAt: policy.FullAt(state, m.Legacy)},
 		func(ctx context.Context) error { return r.steps(ctx, m, m.unpark) })

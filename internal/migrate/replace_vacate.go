@@ -194,7 +194,7 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 	if err != nil {
 		return fmt.Errorf("%w: the queue %s must answer before messages are routed to it: %w", ErrRefused, m.New, err)
 	}
-	if err := wait.For(ctx, young); err != nil {
+	if err := wait.For(ctx, amqp.SafeAge); err != nil {
 		return err
 	}
 	if state, err = r.Management.Inspect(ctx); err != nil {
@@ -270,7 +270,7 @@ func (r *Runner) moveAndSwitch(
 	if err != nil {
 		return err
 	}
-	limits.idle, limits.wait, limits.stuck = time.Second, r.Wait, max(r.Wait, leastStuck)
+	limits.idle, limits.wait, limits.stuck = time.Second+max(0, time.Until(h.safe)), r.Wait, max(r.Wait, leastStuck)
 	limits.prefetch = holdPrefetch
 	ended := make(chan error, 1)
 	group, ctx := errgroup.WithContext(ctx)
@@ -287,7 +287,7 @@ func (r *Runner) moveAndSwitch(
 		for {
 			moved := h.moved.Load()
 			onTheWay := h.taken.Load() - moved
-			if moved >= ready && caughtUp.IsZero() {
+			if moved >= ready && caughtUp.IsZero() && time.Now().After(h.safe) {
 				caughtUp = time.Now()
 			}
 			if !caughtUp.IsZero() && (onTheWay <= few || time.Since(caughtUp) > mostPatience) {
