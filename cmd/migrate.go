@@ -292,9 +292,9 @@ func (k *migrateCommand) abort(c *cobra.Command, legacy []string) error {
 	}
 	action := migrateAction{
 		confirm: k.confirmAbort, none: "nothing to roll back: no migration is unfinished",
-		run:     func(ctx context.Context) error { return k.runner.Abort(ctx, without) },
-		onward:  "to continue: " + commandLine(c, legacy, k.consent()...),
-		back:    "to migrate after all: " + k.forwardLine(c, legacy),
+		run:    func(ctx context.Context) error { return k.runner.Abort(ctx, without) },
+		onward: "to continue: " + commandLine(c, legacy, k.consent()...),
+		back:   "to migrate after all: " + k.forwardLine(c, legacy),
 	}
 	return k.runUnderLock(c.Context(), want, legacy, action)
 }

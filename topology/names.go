@@ -314,8 +314,8 @@ func ReplacementHoldName(topology, queue string) string {
 	return SwitchExchangeName(topology, queue) + holdSuffix
 }
 
-// IsReplacementHold reports whether messages wait in a queue while another one is replaced under its
-// name. A queue of another client that has such a name lacks the mark.
+// IsReplacementHold reports whether messages wait in a queue while another one is replaced under
+// its name. A queue of another client that has such a name lacks the mark.
 func IsReplacementHold(topology string, q Queue) bool {
 	return IsSwitchName(topology, q.Name) && strings.HasSuffix(q.Name, holdSuffix) &&
 		q.Arguments[ArgManagedBy] == DeskMark(topology)

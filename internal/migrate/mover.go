@@ -16,11 +16,11 @@ import (
 // exchange that routes only there, with their own routing key, so that consumers see the
 // key that the publisher used.
 type mover struct {
-	to        string // the exchange
+	to string // the exchange
 	// safe is when the queue is old enough to keep its messages if its node is killed, see
 	// amqp.SafeAge. Before, no message is acknowledged: it stays where it came from as well.
-	safe time.Time
-	frame     int    // the size of the largest content header that the broker accepts, in bytes; zero: any
+	safe      time.Time
+	frame     int // the size of the largest content header that the broker accepts, in bytes; zero: any
 	taken     atomic.Int64
 	passes    atomic.Int64 // how often a drain has begun on a new connection
 	moved     atomic.Int64

@@ -53,8 +53,8 @@ func (m Move) replaces() bool {
 	return m.New == topology.ReplacementHoldName(m.Topology, m.Legacy)
 }
 
-// Stray returns the holds of replacements that are not finished and whose queues are not in the file,
-// by name.
+// Stray returns the holds of replacements that are not finished and whose queues are not in the
+// file, by name.
 func Stray(want topology.Compiled, state topology.State) []string {
 	own := map[string]bool{}
 	for _, name := range Unfinished(want, state) {
@@ -145,14 +145,15 @@ func (r *Runner) hold(m Move) topology.Queue {
 
 // The ends of a step of a replacement that another client has disturbed.
 var (
-	// errRedeclared says that a service has declared the queue between its deletion and its declaration.
+	// errRedeclared says that a service has declared the queue between its deletion and its
+	// declaration.
 	errRedeclared = errors.New("a service has declared the queue again with other arguments")
 	// errGone says that another client has deleted the queue or the hold.
 	errGone = errors.New("another client has deleted the queue or its hold; run the command again")
 )
 
-// mostRedeclared is how often a service may declare the queue again before the replacement is rolled
-// back, and mostGone how often the queue or the hold may be gone.
+// mostRedeclared is how often a service may declare the queue again before the replacement is
+// rolled back, and mostGone how often the queue or the hold may be gone.
 const mostRedeclared, mostGone = 3, 3
 
 // ErrDisturbed is wrapped when another client has deleted the hold of a replacement, or bindings of
@@ -242,8 +243,8 @@ func (r *Runner) noteRoutes(m Move, state topology.State) {
 	r.routes[m.Legacy] = union(r.routes[m.Legacy], union(f.onLegacy, f.onSwitch))
 }
 
-// checkBound fails if the queue lacks a binding that it or the switch exchange had in this run: then
-// another client has deleted it.
+// checkBound fails if the queue lacks a binding that it or the switch exchange had in this run:
+// then another client has deleted it.
 func (r *Runner) checkBound(ctx context.Context, m Move) error {
 	state, err := r.Management.Inspect(ctx)
 	if err != nil {

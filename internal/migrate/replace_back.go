@@ -44,7 +44,7 @@ func (m Move) unpark(state topology.State) cutoverStep {
 // of a rollback. It fails with errGone if another client has deleted the queue or the hold.
 func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Context, Move) error) error {
 	safe := time.Now().Add(amqp.SafeAge) // the queue may just have been declared
-	var refused time.Time // since when the hold cannot be deleted
+	var refused time.Time                // since when the hold cannot be deleted
 	for {
 		state, err := r.Management.Inspect(ctx)
 		if err != nil {

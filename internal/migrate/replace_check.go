@@ -74,8 +74,10 @@ func (r *Runner) foreign(m Move, state topology.State) []string {
 		if q.Name != m.New && q.Name != r.trial(m).Name {
 			continue
 		}
-		limited := q.Arguments.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgMessageTTL, topology.ArgExpires)
-		if q.Arguments[topology.ArgManagedBy] != topology.DeskMark(m.Topology) || q.Name == m.New && (limited || q.Type() != topology.Quorum) {
+		own := q.Arguments[topology.ArgManagedBy] == topology.DeskMark(m.Topology)
+		limited := q.Arguments.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgMessageTTL,
+			topology.ArgExpires)
+		if !own || q.Name == m.New && (limited || q.Type() != topology.Quorum) {
 			out = append(out, fmt.Sprintf("%s: the queue %s exists, and is none of those that a replacement makes: messages would be lost there; delete it, or rename it",
 				m.Legacy, text.Name(q.Name)))
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// clusterStage returns a stage for dlxctl on the first node, and one for its publishers and consumers
-// on the second. The queue, of a type, was declared on the third.
+// clusterStage returns a stage for dlxctl on the first node, and one for its publishers and
+// consumers on the second. The queue, of a type, was declared on the third.
 func clusterStage(t *testing.T, nodes []*brokertest.Server, haveType, wantType string) (s, clients *stage) {
 	t.Helper()
 	file := strings.Replace(fmt.Sprintf(topologyFile, wantType), "    replaces: old\n", "", 1)
@@ -26,13 +26,14 @@ func clusterStage(t *testing.T, nodes []*brokertest.Server, haveType, wantType s
 }
 
 // On three nodes, with dlxctl, its publishers and consumers, and the queue on one each, a queue is
-// replaced under load: no message is lost and none doubled. Then a node is killed at each step, that
-// of dlxctl or that of the queue, and migrate is run again: nothing that was confirmed is lost.
+// replaced under load: no message is lost and none doubled. Then a node is killed at each step,
+// that of dlxctl or that of the queue, and migrate is run again: nothing that was confirmed is
+// lost.
 func TestReplaceOnThreeNodes(t *testing.T) {
 	t.Parallel()
 	nodes := brokertest.Cluster(t)
 	for _, types := range [][2]string{{"classic", "quorum"}, {"quorum", "classic"}} {
-		t.Run(types[0]+" to "+types[1], func(t *testing.T) { //nolint:paralleltest // before the nodes are killed
+		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			s, clients := clusterStage(t, nodes, types[0], types[1])
 			stop := clients.consumeThrough(t, "new")
 			published := clients.publish(t, 100*time.Millisecond)
@@ -51,8 +52,9 @@ func TestReplaceOnThreeNodes(t *testing.T) {
 			t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
 		})
 	}
+	//nolint:paralleltest // each kills nodes
 	for _, types := range [][2]string{{"classic", "quorum"}, {"quorum", "classic"}} {
-		t.Run(types[0]+" to "+types[1]+", killed", func(t *testing.T) { //nolint:paralleltest // it kills nodes
+		t.Run(types[0]+" to "+types[1]+", killed", func(t *testing.T) {
 			s, clients := clusterStage(t, nodes, types[0], types[1])
 			published := clients.publishThrough(t)
 			stop := clients.consumeThrough(t, "new")

@@ -85,7 +85,8 @@ func TestReplaceEndsWhileTheHoldIsConsumed(t *testing.T) {
 	r.Wait = 3 * time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
-	if err := r.Run(ctx); !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "its hold cannot be deleted") {
+	err := r.Run(ctx)
+	if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "its hold cannot be deleted") {
 		t.Errorf("it returns %v", err)
 	}
 	if held.MessageId != "held" {
@@ -181,8 +182,8 @@ func TestReplaceLeavesAReplacedQueue(t *testing.T) {
 	}
 }
 
-// A service that declares the queue with the old arguments after each deletion ends the replacement:
-// it is rolled back, and no message is lost.
+// A service that declares the queue with the old arguments after each deletion ends the
+// replacement: it is rolled back, and no message is lost.
 func TestReplaceGivesUpAgainstAService(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -213,8 +214,8 @@ func TestReplaceGivesUpAgainstAService(t *testing.T) {
 	s.nothingLeft(t)
 }
 
-// A queue on which a killed run has tried the declaration, with another file, is no obstacle, and an
-// abort deletes it.
+// A queue on which a killed run has tried the declaration, with another file, is no obstacle, and
+// an abort deletes it.
 func TestReplaceWithATrialOfAKilledRun(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -309,8 +310,8 @@ func TestReplaceOutlivesAFileWithoutTheQueue(t *testing.T) {
 	}
 }
 
-// Without the lock of the topology, nothing is replaced under its name, and no replacement is rolled
-// back.
+// Without the lock of the topology, nothing is replaced under its name, and no replacement is
+// rolled back.
 func TestReplaceNeedsTheLock(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()

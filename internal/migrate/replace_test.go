@@ -734,7 +734,8 @@ func TestReplaceDeadLettersWhatExpires(t *testing.T) {
 		t.Fatalf("it has died %d times", len(deaths))
 	}
 	death, _ := deaths[0].(amqp091.Table) // the processor goes by it
-	if death["queue"] != topology.ReplacementHoldName("shop", "new") || death["exchange"] != "f" || death["reason"] != "expired" {
+	if death["queue"] != topology.ReplacementHoldName("shop", "new") || death["exchange"] != "f" ||
+		death["reason"] != "expired" {
 		t.Errorf("its death is %v", death)
 	}
 }

@@ -141,7 +141,8 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 	}
 }
 
-// drainAdvice says what moves the ready messages of a queue that has consumers. Empty: nothing does.
+// drainAdvice says what moves the ready messages of a queue that has consumers. Empty: nothing
+// does.
 func (r *Runner) drainAdvice(m Move, state topology.State) string {
 	single := slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool {
 		return q.Name == m.Legacy && q.Arguments[topology.ArgSingleActiveConsumer] == true
@@ -215,8 +216,7 @@ func (r *Runner) tryDeclaration(ctx context.Context, m Move) error {
 		}
 	}
 	if err != nil {
-		// Not wrapped: a queue that differs is no reason to try again.
-		return fmt.Errorf("%w: the broker does not accept the queue %s as the file has it: %s", ErrRefused, m.Legacy, err)
+		return fmt.Errorf("%w: the broker does not accept the queue %s as the file has it: %w", ErrRefused, m.Legacy, err)
 	}
 	return r.execute(ctx, []plan.Change{c})
 }

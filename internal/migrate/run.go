@@ -50,8 +50,8 @@ type Runner struct {
 	// send to it by its name, ReplacesQueue to replace a queue under its name, and StopsConsumers to
 	// end a replacement although consumers have not subscribed again.
 	Allow []plan.Consent
-	// Unlocked says that the run does not hold the lock of the topology. Then no queue is replaced under
-	// its name: the deletion of one run could meet the new queue of another.
+	// Unlocked says that the run does not hold the lock of the topology. Then no queue is replaced
+	// under its name: the deletion of one run could meet the new queue of another.
 	Unlocked bool
 	// CheckRights fails if the user lacks one of the rights, before the first write.
 	// Nil: rights are not checked.

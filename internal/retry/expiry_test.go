@@ -10,8 +10,8 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// What expires in the hold, while its queue is replaced under its name, has failed in that queue, as the
-// publisher sent it, or as it came back from a retry.
+// What expires in the hold, while its queue is replaced under its name, has failed in that queue,
+// as the publisher sent it, or as it came back from a retry.
 func TestAMessageExpiresInTheHoldOfItsQueue(t *testing.T) {
 	t.Parallel()
 	c := elsewhere(2, 0, topology.WorkQueue{Name: "billing", Backoff: "a"})
