@@ -375,6 +375,7 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 	}
 	defer s.Close()
 	k.runner.Topology, k.runner.Management, k.runner.Endpoint, k.runner.Legacy = want, s.Management, s.Endpoint, legacy
+	k.runner.Unlocked = !k.lock.wanted
 	k.output.app = k.app
 	k.runner.Report, k.runner.Progress = k.output.report, k.output.progress
 	if k.dryRun {
@@ -384,7 +385,6 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 		return err
 	}
 	defer k.app.announceStop(ctx)()
-	k.runner.Unlocked = !k.lock.wanted
 	k.runner.CheckRights = func(rights []plan.Right) error { return s.CheckRights(ctx, rights) }
 	if !k.yes {
 		state, _, err := s.Inspect(ctx, plan.Options{})

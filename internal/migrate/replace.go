@@ -204,7 +204,7 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 			err = r.declareAnew(ctx, m, state, nil)
 		case differs:
 			err = r.vacate(ctx, m)
-			if errors.Is(err, errRedeclared) && redeclared == mostRedeclared {
+			if errors.Is(err, errRedeclared) && redeclared >= mostRedeclared {
 				err = fmt.Errorf("%w: a service declares the queue %s with the old arguments, again and again; stop it, or let it declare the queue passively, then run migrate again",
 					ErrWaiting, m.Legacy)
 			}

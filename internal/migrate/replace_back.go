@@ -120,7 +120,9 @@ func (r *Runner) removeHold(ctx context.Context, m Move) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == m.New })
+	i := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool {
+		return q.Name == m.New && topology.IsReplacementHold(m.Topology, q)
+	})
 	if i < 0 {
 		return nil
 	}
