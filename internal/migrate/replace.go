@@ -148,8 +148,8 @@ var (
 	// errRedeclared says that a service has declared the queue between its deletion and its
 	// declaration.
 	errRedeclared = errors.New("a service has declared the queue again with other arguments")
-	// errGone says that another client has deleted the queue or the hold.
-	errGone = errors.New("another client has deleted the queue or its hold; run the command again")
+	// errGone says that the queue or the hold is not there.
+	errGone = errors.New("the queue or its hold was deleted by another client, or is on a node that is down; run the command again")
 )
 
 // mostRedeclared is how often a service may declare the queue again before the replacement is
@@ -201,7 +201,9 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 		case !f.legacy:
 			// It was deleted by a run that was stopped. Nothing can be lost: what is routed to it waits in
 			// the hold.
-			err = r.declareAnew(ctx, m, state, nil)
+			if err = r.notDown(ctx, m); err == nil {
+				err = r.declareAnew(ctx, m, state, nil)
+			}
 		case differs:
 			err = r.vacate(ctx, m)
 			if errors.Is(err, errRedeclared) && redeclared >= mostRedeclared {
@@ -222,7 +224,7 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 		switch {
 		case (errors.Is(err, errGone) || errors.Is(err, broker.ErrNotFound)) && gone < mostGone:
 			gone++
-		case errors.Is(err, errRedeclared):
+		case errors.Is(err, errRedeclared) && redeclared < mostRedeclared:
 			redeclared++
 			r.say("replace: a service has declared %s again with the old arguments; replacing it once more", m.Legacy)
 			err = wait.For(ctx, r.Settle)
@@ -233,6 +235,24 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 			}
 		}
 	}
+}
+
+// notDown fails with ErrWaiting if the queue, which the broker does not list, exists: then its node
+// is down, and the queue may hold messages.
+func (r *Runner) notDown(ctx context.Context, m Move) error {
+	exists, err := r.Management.Exists(ctx, m.Legacy)
+	if err != nil || !exists {
+		return err
+	}
+	if err := wait.For(ctx, r.Settle); err != nil {
+		return err
+	}
+	state, err := r.Management.Inspect(ctx)
+	if err == nil && !m.find(state).legacy {
+		err = fmt.Errorf("%w: the node of the queue %s is down: the broker does not list the queue, and it exists; start the node, then run the command again",
+			ErrWaiting, m.Legacy)
+	}
+	return err
 }
 
 // noteRoutes notes which messages come to the queue, for checkBound.

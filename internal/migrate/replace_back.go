@@ -41,7 +41,7 @@ func (m Move) unpark(state topology.State) cutoverStep {
 
 // giveBack moves what is in the hold to the queue, lets the switch lead there, binds the queue
 // again, and removes the hold, once check agrees. It is the second half of a replacement, and all
-// of a rollback. It fails with errGone if another client has deleted the queue or the hold.
+// of a rollback. It fails with errGone if the queue or the hold is not there.
 func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Context, Move) error) error {
 	safe := time.Now().Add(amqp.SafeAge) // the queue may just have been declared
 	var refused time.Time                // since when the hold cannot be deleted
@@ -154,7 +154,7 @@ func Rollbacks(want topology.Compiled, state topology.State, queues []string) (m
 		case m.find(state).legacy && plan.Differs(want, state, name):
 			moves = append(moves, m)
 		default:
-			stays = append(stays, fmt.Sprintf("the queue that %s replaces under its name is deleted, so there is nothing to roll back to; run migrate to finish", name))
+			stays = append(stays, fmt.Sprintf("the queue that %s replaces under its name is deleted, or its node is down, so there is nothing to roll back to; run migrate to finish", name))
 		}
 	}
 	return moves, stays
