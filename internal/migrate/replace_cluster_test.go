@@ -32,6 +32,7 @@ func clusterStage(t *testing.T, nodes []*brokertest.Server, haveType, wantType s
 func TestReplaceOnThreeNodes(t *testing.T) {
 	t.Parallel()
 	nodes := brokertest.Cluster(t)
+	//nolint:paralleltest // before a node is killed
 	for _, types := range [][2]string{{"classic", "quorum"}, {"quorum", "classic"}} {
 		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			s, clients := clusterStage(t, nodes, types[0], types[1])
@@ -52,7 +53,6 @@ func TestReplaceOnThreeNodes(t *testing.T) {
 			t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
 		})
 	}
-	//nolint:paralleltest // it kills nodes
 	t.Run("killed", func(t *testing.T) {
 		s, clients := clusterStage(t, nodes, "classic", "quorum")
 		published := clients.publishThrough(t)
