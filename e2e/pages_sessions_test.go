@@ -20,10 +20,10 @@ func sessions() []string {
 }
 
 // Each of these pages is one session, in a folder and a virtual host of its own. A reader who goes
-// through it from top to bottom gets the files of the yaml blocks, whose first line names the file
-// ("# topology/shared.yaml"), and sees what the console blocks show. The file of the README is there
-// as topology.yaml from the beginning. A line "..." in the page is any number of lines. With -update
-// the test writes the pages.
+// through it from top to bottom gets the file of the README as topology.yaml, the files of the yaml
+// blocks, whose first line names the file ("# topology/shared.yaml"), and sees what the console
+// blocks show. A line "..." in the page is any number of lines. With -update the test writes the
+// pages.
 func TestPagesAsSessions(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
