@@ -44,10 +44,11 @@ var _ Engine = (*desk.Desk)(nil)
 
 // engine returns the engine that acts in the name of a person.
 func (p *Page) engine(who person) Engine {
-	if p.As == nil || who.name == p.By {
-		return p.Engine
+	s := p.sources.now()
+	if s.As == nil || who.name == p.By {
+		return s.Engine
 	}
-	return p.As(who.name)
+	return s.As(who.name)
 }
 
 // Viewer makes the view of a message. *deadletter.Reader implements it.

@@ -301,11 +301,11 @@ func serveWith(t *testing.T, e *engine, change func(*page.Config), allow ...stri
 		t.Fatal(err)
 	}
 	c := page.Config{
-		Engine: e, Plain: e, Queues: e.queues, Topology: "shop", VHost: "/", Broker: "rabbit.example.com",
-		By: "ann@laptop", Allow: allowed, Line: line, Roles: map[string]string{
+		Source: page.Source{Engine: e, Plain: e, Queues: e.queues, Roles: map[string]string{
 			"billing.dead": "dead-letter", "crm.inbox.dead": "dead-letter", "drop.dead": "dead-letter", "shop.parked": "parked",
 			"shop.unroutable": "unroutable",
-		},
+		}},
+		Topology: "shop", VHost: "/", Broker: "rabbit.example.com", By: "ann@laptop", Allow: allowed, Line: line,
 	}
 	change(&c)
 	p, err := page.New(c)

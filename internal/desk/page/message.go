@@ -314,7 +314,7 @@ func (p *Page) source(w http.ResponseWriter, r *http.Request) {
 // editable returns the body of a message as text that can be sent back, or why there is none.
 func (p *Page) editable(m deadletter.Message, v deadletter.View) (text, refusal string) {
 	const fix = "; edit it with 'dlxctl desk edit'"
-	open, raw := p.Plain.View(m), m.Delivery.Body
+	open, raw := p.sources.now().Plain.View(m), m.Delivery.Body
 	switch {
 	case v.Body.Text != open.Body.Text || v.Body.Format != open.Body.Format:
 		return "", "values of the body are masked, and the page never shows these" + fix
@@ -326,7 +326,7 @@ func (p *Page) editable(m deadletter.Message, v deadletter.View) (text, refusal 
 	case !utf8.Valid(raw):
 		return "", "the body is not valid UTF-8" + fix
 	}
-	draft, err := p.Plain.Draft(m)
+	draft, err := p.sources.now().Plain.Draft(m)
 	if err != nil {
 		return "", err.Error() + fix
 	}
@@ -352,7 +352,7 @@ func (p *Page) edited(ctx context.Context, w http.ResponseWriter, ask Ask) (out 
 		if out.refusal = refusal; refusal != "" {
 			return errFound
 		}
-		e, err := p.Plain.FromDraft(m, deadletter.LineEnds([]byte(draft), []byte(*ask.Body)))
+		e, err := p.sources.now().Plain.FromDraft(m, deadletter.LineEnds([]byte(draft), []byte(*ask.Body)))
 		switch {
 		case err != nil:
 			out.refusal = err.Error()
@@ -364,7 +364,7 @@ func (p *Page) edited(ctx context.Context, w http.ResponseWriter, ask Ask) (out 
 		after := m
 		after.Delivery.Body = e.Body
 		out.body = bytes.Clone(e.Body)
-		out.diff = deadletter.Diff("before", v.Body.Text, "after", p.Plain.View(after).Body.Text)
+		out.diff = deadletter.Diff("before", v.Body.Text, "after", p.sources.now().Plain.View(after).Body.Text)
 		return errFound
 	})
 	switch {

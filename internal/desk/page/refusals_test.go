@@ -34,7 +34,7 @@ func TestThePageSaysWhatToDo(t *testing.T) {
 	}{
 		{"/api/propose", dead(fields{"action": "drop"}), 403, `"drop" is not an action of the page; the page can replay, discard, edit, park`},
 		{"/api/propose", dead(fields{"action": "park"}), 403, "this page may not park; start it with 'dlxctl desk serve --allow park', or use the command line"},
-		{"/api/propose", dead(fields{"queue": "billing"}), 404, `"billing" is not a dead-letter queue of this topology; 'dlxctl peek' reads any queue`},
+		{"/api/propose", dead(fields{"queue": "billing"}), 404, `"billing" is not one of the dead-letter queues that this page shows; 'dlxctl peek' reads any queue`},
 		{"/api/propose", dead(fields{"handles": make([]string, 1001)}), 400, "1001 messages are chosen one by one, and the page accepts up to 1000; choose with a filter"},
 		{"/api/propose", dead(fields{"action": "edit"}), 400, "an edit needs one message and its new body; open the message, and edit it there"},
 		{"/api/propose", dead(fields{"body": "{}"}), 400, "only an edit has a new body; leave it out"},

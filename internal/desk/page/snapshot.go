@@ -99,7 +99,7 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := newSnapshot(ask, ways, p.Now())
-	s.Role = p.Roles[ask.Queue]
+	s.Role = p.sources.now().Roles[ask.Queue]
 	found, err := p.pick(r.Context(), w, choice, func(_ deadletter.Message, v deadletter.View) error {
 		s.add(v, p.Rows)
 		return nil
@@ -116,9 +116,9 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) {
 // offers reports whether the page shows a queue, and answers if it does not: it looks at no work
 // queue, where a look would keep messages from consumers.
 func (p *Page) offers(w http.ResponseWriter, queue string) bool {
-	_, ok := p.Roles[queue]
+	_, ok := p.sources.now().Roles[queue]
 	if !ok {
-		fail(w, http.StatusNotFound, fmt.Sprintf("%q is not a dead-letter queue of this topology; 'dlxctl peek' reads any queue", queue))
+		fail(w, http.StatusNotFound, fmt.Sprintf("%q is not one of the dead-letter queues that this page shows; 'dlxctl peek' reads any queue", queue))
 	}
 	return ok
 }
@@ -136,7 +136,7 @@ func (p *Page) pick(ctx context.Context, w http.ResponseWriter, choice desk.Requ
 		return desk.Looked{}, err
 	}
 	defer done()
-	picked, err := p.Engine.Pick(ctx, choice, each)
+	picked, err := p.sources.now().Engine.Pick(ctx, choice, each)
 	return picked.Looked, err
 }
 
