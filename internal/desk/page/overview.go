@@ -97,7 +97,7 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 				row.Runs = append(row.Runs, run.ID)
 			}
 		}
-		if s := p.snapshots.of(q.Name); s != nil && s.whole() {
+		if s := p.snapshots.of(q.Name); s != nil {
 			row.LookedAt, row.Oldest, row.Recent = s.At, s.First, s.Recent
 			if len(s.Groups) > 0 && (s.Request.By == "error" || s.Request.By == "cause") {
 				row.TopCause = s.Groups[0].Value

@@ -43,8 +43,8 @@ func TestThePageSaysWhatToDo(t *testing.T) {
 		{"/api/execute", fields{"proposal": proposal, "expect": 1}, 409, "expected 1, chosen 37; nothing was moved; ask again what it would do"},
 		{"/api/runs/resume", fields{"run": "gone"}, 404, `no run "gone" is in progress: it has ended, or another page has ended it; reload the runs`},
 		{"/api/runs/resume", fields{"run": "k3f9"}, 403, "this page may not park; start it with 'dlxctl desk serve --allow park', or use the command line"},
-		{"/api/message", fields{"snapshot": "old", "row": 0}, 410, "a later look replaced this list; look again"},
-		{"/api/source", row, 410, "a later look replaced this list; look again"},
+		{"/api/message", fields{"snapshot": "old", "row": 0}, 410, "later looks replaced this list; look again"},
+		{"/api/source", row, 410, "later looks replaced this list; look again"},
 	} {
 		got := s.post(t, c.status, c.path, c.body)
 		if got["error"] != c.says {
