@@ -169,8 +169,8 @@ func (k *deskServeCommand) config(c *cobra.Command) (page.Config, error) {
 	}, nil
 }
 
-// line returns the command line of a command of the desk, words behind dlxctl, that works on what the
-// page shows.
+// line returns the command line of a command of the desk, the words behind dlxctl, that works on
+// what the page shows.
 func (k *deskServeCommand) line(c *cobra.Command, words ...string) string {
 	if k.look.showBodies && (len(words) < 2 || words[1] != "run") {
 		words = append(slices.Clip(words), "--show-bodies")

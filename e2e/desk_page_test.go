@@ -162,8 +162,8 @@ func TestThePageShowsDeadLetters(t *testing.T) {
 	p.exits(t, 0)
 }
 
-// Without a topology file the page shows the dead-letter queues of a virtual host that dlxctl did not
-// make, also one that comes later, and replays. Its command lines work without a file, too.
+// Without a topology file the page shows the dead-letter queues of a virtual host that dlxctl did
+// not make, also one that comes later, and replays. Its command lines work without a file, too.
 func TestThePageWithoutAFile(t *testing.T) {
 	t.Parallel()
 	brokertest.OnNewestLine(t)
@@ -178,7 +178,8 @@ func TestThePageWithoutAFile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		brokertest.PublishConfirmed(t, ch, "", work, amqp091.Publishing{ContentType: "application/json", Body: []byte(`{"city":"Graz"}`)})
+		body := []byte(`{"city":"Graz"}`)
+		brokertest.PublishConfirmed(t, ch, "", work, amqp091.Publishing{ContentType: "application/json", Body: body})
 		brokertest.Eventually(t, "the message", func() bool {
 			m, ok, err := ch.Get(work, false)
 			return err == nil && ok && m.Reject(false) == nil
@@ -205,6 +206,10 @@ func TestThePageWithoutAFile(t *testing.T) {
 	if message["queue"] != "later" || strings.Contains(b.seen.String(), "Graz") {
 		t.Errorf("the message is %v, and what must be masked is not known:\n%s", message, &b.seen)
 	}
+	comment := map[string]any{"snapshot": snapshot["id"], "group": 0, "text": "known"}
+	if says := b.call("POST", "/api/comment", comment, 409)["error"]; says != "without a topology file nothing keeps comments; name the file with -f" {
+		t.Errorf("a comment without a file is answered with %q", says)
+	}
 	ask := map[string]any{"queue": "later.dlq", "action": "replay", "rate": "none", "ramp": "none", "stopOn": "never"}
 	shown := b.call("POST", "/api/propose", ask, 200)
 	b.call("POST", "/api/execute", map[string]any{"proposal": shown["id"], "expect": 1}, 200)
@@ -212,7 +217,8 @@ func TestThePageWithoutAFile(t *testing.T) {
 	line := strings.Fields(message["command"].(string))
 	again := startIn(t, t.TempDir(), target, line[1:]...)
 	again.exits(t, 1) // the message has gone
-	if says := "no message has the handle " + fmt.Sprint(message["handle"]); !strings.Contains(again.stderr.String(), says) {
+	says := fmt.Sprint("no message has the handle ", message["handle"])
+	if !strings.Contains(again.stderr.String(), says) {
 		t.Errorf("%q does not say %q:\n%s", line, says, &again.stderr)
 	}
 	p.signal(t, syscall.SIGTERM)

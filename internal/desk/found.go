@@ -34,8 +34,8 @@ type Found struct {
 }
 
 // Discover finds the dead-letter queues of the virtual host on the broker, in the place of a
-// topology file, and lets the reader know them. If dlxctl has applied several topologies there, name
-// is the one to look at, with the queues of no topology. Empty is the only one.
+// topology file, and lets the reader know them. If dlxctl has applied several topologies there,
+// name is the one to look at, with the queues of no topology. Empty is the only one.
 func (d *Desk) Discover(ctx context.Context, name string) error {
 	state, err := d.inspect(ctx)
 	if err != nil {

@@ -273,8 +273,9 @@ func TestASnapshotIsLight(t *testing.T) {
 	}
 }
 
-// Ten people open a queue, in two ways: there are two looks, and each person gets the list of theirs,
-// also after the others have looked. Whoever asks for a look gets one that begins after that.
+// Ten people open a queue, in two ways: there are two looks, and each person gets the list that was
+// asked for, also after the others have looked. A person who asks for a look gets one that begins
+// after that.
 func TestPeopleShareALook(t *testing.T) {
 	t.Parallel()
 	e := &engine{views: orders(1000)}
@@ -297,7 +298,7 @@ func TestPeopleShareALook(t *testing.T) {
 	}
 	again := s.look(t, map[string]any{})
 	if e.looks != 3 || again["id"] == answers[0]["id"] {
-		t.Errorf("%d looks: whoever asks for a look got that of before", e.looks)
+		t.Errorf("%d looks: a person who asks for a look got that of before", e.looks)
 	}
 }
 

@@ -32,12 +32,19 @@ type Canceler interface {
 	Cancel(ctx context.Context, id string) error
 }
 
+// Commenter keeps what people say about groups of dead letters.
+type Commenter interface {
+	Comment(ctx context.Context, c desk.Comment) (desk.Comment, error)
+	Comments(ctx context.Context, queue string) (desk.Comments, error)
+}
+
 // Engine is the desk behind the page. *desk.Desk implements it.
 type Engine interface {
 	Picker
 	Mover
 	Runner
 	Canceler
+	Commenter
 }
 
 var _ Engine = (*desk.Desk)(nil)

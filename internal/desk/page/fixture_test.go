@@ -37,6 +37,7 @@ type engine struct {
 	canceled []string
 	returned []string
 	refusals []string
+	comments []desk.Comment
 	// step lets a run send one message more; nil sends all at once.
 	step chan struct{}
 }
@@ -183,6 +184,21 @@ func (e *engine) Return(_ context.Context, id string, _ func(desk.Progress)) (de
 	defer e.mu.Unlock()
 	e.returned = append(e.returned, id)
 	return desk.Result{Run: id, Moved: 5}, nil
+}
+
+// Comment keeps the last comment, as of ann@laptop.
+func (e *engine) Comment(_ context.Context, c desk.Comment) (desk.Comment, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c.Author, c.At = "ann@laptop", now()
+	e.comments = append(e.comments, c)
+	return c, nil
+}
+
+func (e *engine) Comments(_ context.Context, queue string) (desk.Comments, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return desk.CommentsOn(queue, e.comments), nil
 }
 
 func (e *engine) Cancel(_ context.Context, id string) error {

@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
@@ -130,6 +131,7 @@ func (p *Page) table(files http.HandlerFunc) []route {
 		{"POST /api/message", reader, p.message, []any{detail{}}},
 		{"POST /api/command", reader, p.shown, []any{commandAnswer{}}},
 		{"POST /api/sign-out", reader, p.signOut, []any{signOutAnswer{}}},
+		{"POST /api/comment", operator, p.comment, []any{deadletter.Note{}}},
 		{"POST /api/propose", operator, p.propose, []any{shownProposal{}}},
 		{"POST /api/execute", operator, p.execute, []any{jobAnswer{}}},
 		{"POST /api/runs/{do}", operator, p.act, []any{jobAnswer{}, runAnswer{}}},

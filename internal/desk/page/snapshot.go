@@ -40,6 +40,8 @@ type snapshot struct {
 	Same []sameFact `json:"same"`
 	// Costs reports that the look changed more than marks that limit nothing.
 	Costs bool `json:"costs"`
+	// Uncommented says why the comments on the groups are not known. Empty: they are.
+	Uncommented string `json:"uncommented,omitempty"`
 
 	asked lookRequest
 	rows  []row
@@ -121,13 +123,13 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) {
 		failed(w, err)
 		return
 	}
-	answer(w, s)
+	answer(w, s.commented(p.sources.now().Engine.Comments(r.Context(), ask.Queue)))
 }
 
-// lookSince waits for its turn, and looks at a queue unless another has looked since a time, with the
-// same request.
-func (p *Page) lookSince(
-	ctx context.Context, w http.ResponseWriter, ask lookRequest, since time.Time, choice desk.Request, ways *deadletter.Ways,
+// lookSince waits for its turn, and looks at a queue unless another has looked since a time, with
+// the same request.
+func (p *Page) lookSince(ctx context.Context, w http.ResponseWriter, ask lookRequest, since time.Time,
+	choice desk.Request, ways *deadletter.Ways,
 ) (*snapshot, error) {
 	ctx, done, err := p.turn(ctx, w)
 	if err != nil {
@@ -312,15 +314,15 @@ func (s *snapshot) finish(found desk.Looked) {
 	s.texts, s.known, s.each, s.ways = nil, nil, nil, nil
 }
 
-// snapshots keeps the last looks, as far as they fit into maxMemory: people look at the same queue in
-// different ways.
+// snapshots keeps the last looks, as far as they fit into maxMemory: people look at the same queue
+// in different ways.
 type snapshots struct {
 	mu   sync.Mutex
 	kept []*snapshot // the newest last
 }
 
-// maxSnapshots is how many snapshots are kept, and maxMemory how many bytes they have in all if there
-// are several.
+// maxSnapshots is how many snapshots are kept, and maxMemory how many bytes they have in all if
+// there are several.
 const (
 	maxSnapshots = 10
 	maxMemory    = 128 << 20
@@ -341,7 +343,8 @@ func (l *snapshots) keep(s *snapshot) {
 	l.kept = slices.Clone(l.kept[first:])
 }
 
-// since returns the snapshot of a request, if that look began at or after a time. Nil: there is none.
+// since returns the snapshot of a request, if that look began at or after a time. Nil: there is
+// none.
 func (l *snapshots) since(ask lookRequest, at time.Time) *snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()

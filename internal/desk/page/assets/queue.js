@@ -1,7 +1,7 @@
 // A queue: the filter, the groups, the list, one message, and what can be done.
 import { may, post, get, readOnly } from "./api.js";
-import { command, count, el, many, problem, put, say, seconds, set, time } from "./dom.js";
-import { act, edit } from "./action.js";
+import { command, count, el, many, problem, put, say, seconds, set, stamp, time } from "./dom.js";
+import { act, comment, edit } from "./action.js";
 import { message } from "./message.js";
 import { windowed } from "./list.js";
 
@@ -89,7 +89,7 @@ async function again(v) {
   if (await look(v, false)) record(v);
 }
 
-// look looks at the queue, or has what somebody saw there in the last minute if it opens the queue. It
+// look looks at the queue, or has what a person saw there in the last minute if it opens the queue. It
 // reports whether that succeeded.
 async function look(v, opens) {
   v.button.disabled = true;
@@ -152,9 +152,17 @@ function groups(v) {
     el("button", { type: "button", "aria-pressed": "false", title: g.value, on: { click: () => { pick(v, v.group === n ? null : n); record(v); } } },
       el("span", { class: "name" }, g.value || "(none)"), el("span", {}, count(g.count)),
       el("progress", { value: g.count, max: s.matched, "aria-hidden": "true" }),
-      el("small", {}, `${percent(g.count, s.matched)} · `, g.last ? ["last ", time(g.last)] : "time unknown"))))) : el("p", { class: "muted" }, "No message."),
+      el("small", {}, `${percent(g.count, s.matched)} · `, g.last ? ["last ", time(g.last)] : "time unknown"),
+      g.comment?.text ? el("small", { class: "comment", title: "on " + stamp(g.comment.at) }, `${g.comment.text} (${g.comment.author})`) : "")))) : el("p", { class: "muted" }, "No message."),
+  s.uncommented ? el("p", { class: "warn" }, s.uncommented) : "",
   s.others ? el("p", { class: "muted" }, `${many(s.others, "message")} in more groups`) : "",
   (s.apart ?? []).map((a) => el("p", { class: "apart" }, el("button", { type: "button", class: "quiet", on: { click: () => { v.by.value = a.by; again(v); } } }, `By ${a.by}: ${a.groups} groups`))));
+}
+
+// commented shows the groups with a new comment.
+function commented(v) {
+  groups(v);
+  v.groups.querySelectorAll("li button").forEach((b, i) => b.setAttribute("aria-pressed", String(i === v.group)));
 }
 
 const percent = (n, of) => (of ? Math.max(n ? 1 : 0, Math.round((100 * n) / of)) : 0) + " %";
@@ -192,6 +200,7 @@ function scope(v) {
   const { ask, text } = asked(v);
   const buttons = actionsFor(v).map(([action, title]) =>
     el("button", { type: "button", "data-action": action, disabled: !ask || !v.snapshot || !v.snapshot.matched, on: { click: () => act(action, ask, text, () => again(v)) } }, title));
+  if (v.group !== null && !readOnly()) buttons.push(el("button", { type: "button", class: "quiet", "data-action": "comment", on: { click: () => comment(v.snapshot, v.group, () => commented(v)) } }, "Comment"));
   const clear = v.chosen.size ? el("button", { type: "button", class: "quiet", on: { click: () => v.list.forget() } }, "Choose none") : "";
   set(v.acts, el("span", { class: "scope" }, text, " ", clear), buttons.length || !readOnly() ? buttons : el("span", { class: "muted" }, "read-only"));
   if (!ask || !v.snapshot) return;
