@@ -82,7 +82,8 @@ func (k *deskCommentCommand) run(c *cobra.Command, args []string) error {
 	if k.app.output == "json" {
 		return jsondoc.Write(k.app.stdout, comment)
 	}
+	says := cmp.Or(topology.Printable(comment.Text), "no comment")
 	_, err = fmt.Fprintf(k.app.stdout, "%s, by %s %s: %s\n",
-		text.Name(comment.Queue), comment.By, text.Name(comment.Value), cmp.Or(topology.Printable(comment.Text), "no comment"))
+		text.Name(comment.Queue), comment.By, text.Name(comment.Value), says)
 	return err
 }
