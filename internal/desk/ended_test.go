@@ -304,8 +304,8 @@ func TestWithoutAFileNoRunIsRecorded(t *testing.T) {
 		b.String() != "no run that has ended is recorded: without a topology file, none is\n" {
 		t.Errorf("%q, %v", b.String(), err)
 	}
-	_, err = s.desk.Comment(t.Context(), desk.Comment{Queue: "billing.dead", By: "cause", Value: "rejected", Text: "known"})
-	if !errors.Is(err, desk.ErrRefused) {
+	known := desk.Comment{Queue: "billing.dead", By: "cause", Value: "rejected", Text: "known"}
+	if _, err := s.desk.Comment(t.Context(), known); !errors.Is(err, desk.ErrRefused) {
 		t.Errorf("a comment: %v", err)
 	}
 }
