@@ -278,7 +278,7 @@ func (p *Page) again(ctx context.Context, w http.ResponseWriter, s *snapshot, at
 	choice := desk.Request{Queue: s.Request.Queue, Handles: []string{whole}, Look: p.Look}
 	// Messages before it may have been removed since, but none are ever added there.
 	choice.Look.Messages = int(row.position) + 1
-	_, err := p.pick(ctx, w, choice, func(m deadletter.Message, v deadletter.View) error {
+	err := p.pick(ctx, w, choice, func(m deadletter.Message, v deadletter.View) error {
 		found(m, v)
 		return errFound
 	})
@@ -365,7 +365,7 @@ type edited struct {
 func (p *Page) edited(ctx context.Context, w http.ResponseWriter, ask Ask) (out edited, err error) {
 	found := false
 	choice := desk.Request{Queue: ask.Queue, Handles: ask.Handles, Look: p.Look}
-	_, err = p.pick(ctx, w, choice, func(m deadletter.Message, v deadletter.View) error {
+	err = p.pick(ctx, w, choice, func(m deadletter.Message, v deadletter.View) error {
 		found = true
 		draft, refusal := p.editable(m, v)
 		if out.refusal = refusal; refusal != "" {

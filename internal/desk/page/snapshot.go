@@ -171,14 +171,14 @@ const lookTime = 10 * time.Minute
 // everything back.
 func (p *Page) pick(ctx context.Context, w http.ResponseWriter, choice desk.Request,
 	each func(deadletter.Message, deadletter.View) error,
-) (desk.Looked, error) {
+) error {
 	ctx, done, err := p.turn(ctx, w)
 	if err != nil {
-		return desk.Looked{}, err
+		return err
 	}
 	defer done()
-	picked, err := p.sources.now().Engine.Pick(ctx, choice, each)
-	return picked.Looked, err
+	_, err = p.sources.now().Engine.Pick(ctx, choice, each)
+	return err
 }
 
 // turn waits until no other request looks at a queue, and gives the request the time that a look
