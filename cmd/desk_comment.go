@@ -33,8 +33,8 @@ property of the group, as for 'desk groups'.
 
 A later comment takes the place of the earlier one. An empty TEXT takes it back. Comments are in
 the queue NAME.desk.log, which keeps them for 90 days.`,
-		Example: `  dlxctl desk comment 0a1b2c3d4e5f "known, ticket 4711"
-  dlxctl desk comment 0a1b2c3d4e5f "" @billing`,
+		Example: `  dlxctl desk comment 0a1b2c3d4e5f 'known, ticket 4711'
+  dlxctl desk comment 0a1b2c3d4e5f '' @billing`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usageError{fmt.Errorf("%s needs a handle and a text, but got %d arguments; handles are as 'dlxctl desk groups' prints them",
