@@ -106,7 +106,7 @@ func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State, sa
 	if n := h.moved.Load(); n > 0 {
 		r.say("replace: moved %s from the hold to %s", messages(n), m.Legacy)
 	}
-	r.reportChanged(h)
+	r.reportChanged("replace", h)
 	if errors.Is(err, ErrWaiting) && h.moved.Load() == 0 { // the queue has confirmed nothing
 		err = fmt.Errorf("%w; if the node was killed in the second after %s was declared, the queue has no leader: delete it then, the hold has all messages",
 			err, m.Legacy)

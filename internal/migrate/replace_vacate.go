@@ -250,7 +250,7 @@ func (r *Runner) moveRest(ctx context.Context, m Move, state topology.State, par
 	if moved > 0 {
 		r.say("replace: moved %s from %s to its hold", messages(moved), m.Legacy)
 	}
-	r.reportChanged(h)
+	r.reportChanged("replace", h)
 	switch {
 	case errors.Is(err, errComing):
 		err = fmt.Errorf("%w: messages still come to the queue %s by its name; %s", ErrWaiting, m.Legacy, m.WaysOut())
