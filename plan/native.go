@@ -10,6 +10,9 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
+// nativeFlag is enabled only once all nodes of a cluster are of RabbitMQ 4.3.
+const nativeFlag = "rabbitmq_4.3.0"
+
 // delaysRetries reports whether a policy leaves retries to RabbitMQ.
 func delaysRetries(p topology.Policy) bool {
 	return p.Definition[topology.KeyDelayedRetryType] == topology.RetryAll
@@ -28,6 +31,9 @@ func (r *resolver) undelayable(want topology.Policy, q topology.Queue) string {
 	if v := r.state.Version; v != "" && !r.state.DelaysRetries() {
 		return fmt.Sprintf("%s, which is for RabbitMQ %s and later, and this broker is %s; write engine: processor", what,
 			topology.FirstNative, v)
+	}
+	if slices.Contains(r.state.DisabledFlags, nativeFlag) {
+		return fmt.Sprintf("%s, and the feature flag %s is not enabled: nodes of an older version may be in the cluster; rabbitmqctl enable_feature_flag %[2]s", what, nativeFlag)
 	}
 	have, exists := r.existing[q.Name]
 	if !exists {

@@ -37,7 +37,7 @@ func nativeFile(t loader, backoff, rest string) topology.Compiled {
 func TestEnginesChangeInASafeOrder(t *testing.T) {
 	t.Parallel()
 	for _, way := range [][2]string{{"a", "n"}, {"n", "a"}, {"n", "m"}} {
-		for killed := range 40 {
+		for killed, more := 0, true; more; killed++ {
 			for _, last := range way {
 				n := newer{&watched{fake: &fake{objects: map[string]topology.Object{}}, left: 1000, look: func(plan.Change) {}}}
 				run := func(backoff string, left int) plan.Plan {
@@ -61,6 +61,7 @@ func TestEnginesChangeInASafeOrder(t *testing.T) {
 					}
 				}
 				run(way[1], killed)
+				more = n.left < 0 // else it was done before
 				for range 3 {
 					run(last, 1000)
 				}
@@ -131,12 +132,17 @@ func TestWhereNoNativeBackoffCanBe(t *testing.T) {
 		version, rest   string
 		arguments       topology.Arguments
 		other, operator args
+		flags           []string
 		want            string
 	}{
 		"as it should be": {arguments: topology.Arguments{"x-queue-type": "quorum", "x-delivery-limit": int64(4)}},
 		"an older version": {
 			version: "4.3.0", arguments: topology.Arguments{"x-queue-type": "quorum"},
 			want: "the backoff n of the queue q has engine: native, which is for RabbitMQ 4.3.1 and later, and this broker is 4.3.0; write engine: processor",
+		},
+		"an older node in the cluster": {
+			arguments: topology.Arguments{"x-queue-type": "quorum"}, flags: []string{"x", "rabbitmq_4.3.0"},
+			want: "and the feature flag rabbitmq_4.3.0 is not enabled: nodes of an older version may be in the cluster; rabbitmqctl enable_feature_flag rabbitmq_4.3.0",
 		},
 		"a classic queue": {
 			arguments: topology.Arguments{"x-queue-type": "classic"},
@@ -180,7 +186,7 @@ func TestWhereNoNativeBackoffCanBe(t *testing.T) {
 			if version == "" {
 				version = nativeVersion
 			}
-			state := topology.State{Version: version, VHost: "/"}
+			state := topology.State{Version: version, VHost: "/", DisabledFlags: tc.flags}
 			state.Have.Queues = []topology.Queue{{Name: "q", Durable: true, Arguments: tc.arguments}}
 			if tc.other != nil {
 				state.Have.Policies = []topology.Policy{queuePolicy("other", "^q$", 1, tc.other)}
