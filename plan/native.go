@@ -95,7 +95,7 @@ func engines(c *Change) {
 	switch f := c.Fields[i]; {
 	case f.After == topology.RetryAll:
 		c.Hazards = append(c.Hazards, topology.UncountedNack)
-		why := "RabbitMQ delays and counts what consumers return with basic.reject and requeue; what they return with basic.nack and requeue is delayed each time and never counted, so it never dies; what they reject without requeue is a dead letter at once"
+		why := "consumers must requeue what fails with basic.reject: what they requeue with basic.nack is delayed, but never counted, and what they reject without requeue is a dead letter at once"
 		if c.Reason != "" {
 			why = c.Reason + "; " + why
 		}

@@ -219,7 +219,7 @@ func TestAChangeOfTheEngineIsShown(t *testing.T) {
 		{"a", nil},
 		{"n", []string{
 			"~ policy dlxctl.shop.queue.q [uncounted-nack]",
-			"    RabbitMQ delays and counts what consumers return with basic.reject and requeue; what they return with basic.nack and requeue is delayed each time and never counted, so it never dies; what they reject without requeue is a dead letter at once",
+			"    consumers must requeue what fails with basic.reject: what they requeue with basic.nack is delayed, but never counted, and what they reject without requeue is a dead letter at once",
 			"~ queue q: backoff a -> n",
 			"    before  3 deliveries, at 0s, +1s, +1m; dead after 1m1s at the earliest",
 			"    after   5 deliveries, at 0s, +1s, +2s, +3s ×2; dead after 9s at the earliest; RabbitMQ delays and counts what consumers requeue (basic.reject)",
