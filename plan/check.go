@@ -233,7 +233,8 @@ func (h *kept) requires(c Change) bool {
 	if c.Action == Delete && (h.queues[c.Label.Queue] || h.backoffs[c.Label.Backoff] || h.returns && c.ReturnPath) {
 		return true
 	}
-	if _, isQueue := c.After.(topology.Queue); isQueue && (c.Action == Create || c.Action == Migrate) && h.policies[c.Name] {
+	_, isQueue := c.After.(topology.Queue)
+	if isQueue && c.Before == nil && c.Action != Blocked && h.policies[c.Name] {
 		return true // it would be without dead-lettering
 	}
 	if o := c.Reroute; o != nil {

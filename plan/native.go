@@ -18,9 +18,9 @@ func delaysRetries(p topology.Policy) bool {
 	return p.Definition[topology.KeyDelayedRetryType] == topology.RetryAll
 }
 
-// undelayable says why a native backoff cannot be had on a queue: with it retries would be fewer than
-// the file says, or none, or messages would be dead letters before their time. want is its policy,
-// which starts from the one that is in effect. Empty: it can.
+// undelayable says why a queue cannot have its native backoff: retries would be fewer than the file
+// says, or none, or messages would be dead letters before their time. want is the policy of the
+// queue, which starts from the one that is in effect. Empty: it can.
 func (r *resolver) undelayable(want topology.Policy, q topology.Queue) string {
 	b, native := r.want.NativeBackoff(r.works[q.Name].Backoff)
 	if !native {
@@ -62,8 +62,8 @@ func (r *resolver) undelayable(want topology.Policy, q topology.Queue) string {
 	return ""
 }
 
-// limiter says what limits a queue beside the policy of dlxctl: its own argument or the operator
-// policy, whichever is smaller.
+// limiter says what limits a queue in addition to the policy of dlxctl: its own argument or the
+// operator policy, whichever is smaller.
 func limiter(q topology.Queue, operator topology.Policy, argument string) string {
 	own, limited := q.Arguments[argument].(int64)
 	other, limits := operator.Definition[topology.PolicyKey(argument)].(int64)

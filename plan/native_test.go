@@ -25,7 +25,8 @@ func (n newer) state() topology.State {
 	return s
 }
 
-// nativeFile is a file with one queue q, whose backoff is a, of the processor, n, of RabbitMQ, or none.
+// nativeFile is a file with one queue q, whose backoff is a of the processor, n or m of RabbitMQ,
+// or none.
 func nativeFile(t loader, backoff, rest string) topology.Compiled {
 	return loaded(t, "version: 1\nname: shop\nbackoff: {a: {tiers: [1s, 1m]}, n: {engine: native, tiers: [1s, 2s, 3s, 3s]}, m: {engine: native, tiers: [1s, 2s]}}\n"+
 		"queues: [{name: q, backoff: "+backoff+", deadLetterBy: policy"+rest+"}]\n")
@@ -104,8 +105,8 @@ func TestANativeBackoffIsAskedForOnce(t *testing.T) {
 	}
 }
 
-// Without consent nothing changes for the queue: a new one is not created without its dead-lettering,
-// and the failures of one that exists go where they went.
+// Without consent nothing changes for the queue: a new one is not created without its
+// dead-lettering, and the failures of one that exists go where they went.
 func TestANativeBackoffWithoutConsent(t *testing.T) {
 	t.Parallel()
 	n := newer{&watched{fake: &fake{objects: map[string]topology.Object{}}, left: 1000, look: func(plan.Change) {}}}
@@ -172,8 +173,10 @@ func TestWhereNoNativeBackoffCanBe(t *testing.T) {
 		},
 		"a long TTL": {arguments: topology.Arguments{"x-queue-type": "quorum", "x-message-ttl": int64(3001)}},
 		"a delayed retry of its own": {
-			arguments: topology.Arguments{"x-queue-type": "quorum", "x-delayed-retry-type": "failed", "x-delayed-retry-min": int64(1)},
-			want:      "and the queue was declared with x-delayed-retry-min",
+			arguments: topology.Arguments{
+				"x-queue-type": "quorum", "x-delayed-retry-type": "failed", "x-delayed-retry-min": int64(1),
+			},
+			want: "and the queue was declared with x-delayed-retry-min",
 		},
 		"a dead-letter exchange of its own": {
 			arguments: topology.Arguments{"x-queue-type": "quorum", "x-dead-letter-exchange": "e"},

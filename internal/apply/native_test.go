@@ -103,8 +103,8 @@ func TestEnginesChangeUnderLoad(t *testing.T) {
 	}
 }
 
-// A change of the engine is stopped after each step, and continued by another run, and by a run with
-// another file.
+// A change of the engine is stopped after each step, and continued by another run, and by a run
+// with another file.
 func TestEngineChangeStoppedAfterEachStep(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -183,12 +183,10 @@ func TestNativeRetriesOutliveKills(t *testing.T) {
 		seen[d.MessageId]++
 	}
 	for i := range n {
-		id := fmt.Sprint(i)
-		switch {
-		case seen[id] == 0:
+		if times := seen[fmt.Sprint(i)]; times == 0 {
 			lost++
-		default:
-			doubled += seen[id] - 1
+		} else {
+			doubled += times - 1
 		}
 	}
 	most := 0
@@ -205,8 +203,8 @@ func TestNativeRetriesOutliveKills(t *testing.T) {
 	}
 }
 
-// killedConsumer consumes q for a while, and ends like a process that is killed. It reports whether it
-// was delivered anything.
+// killedConsumer consumes q for a while, and ends like a process that is killed. It reports whether
+// anything was delivered to it.
 func killedConsumer(ctx context.Context, url string, handle func(amqp091.Delivery)) (worked bool) {
 	var plain net.Conn
 	conn, err := amqp091.DialConfig(url, amqp091.Config{Dial: func(network, addr string) (c net.Conn, err error) {

@@ -60,7 +60,8 @@ func drawAnySpec(t *rapid.T) *Spec {
 func drawBackoff(t *rapid.T, name string) Backoff {
 	b := Backoff{Name: name}
 	if rapid.IntRange(0, 3).Draw(t, "native") == 0 {
-		b.Native, b.Tiers = true, []Tier{{Delay: time.Second, Attempts: 1}, {Delay: 2 * time.Second, Attempts: rapid.IntRange(1, 3).Draw(t, "attempts")}}
+		last := Tier{Delay: 2 * time.Second, Attempts: rapid.IntRange(1, 3).Draw(t, "attempts")}
+		b.Native, b.Tiers = true, []Tier{{Delay: time.Second, Attempts: 1}, last}
 		return b
 	}
 	delays := rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond, time.Second, time.Minute, topology.MaxDelay})

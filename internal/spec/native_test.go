@@ -10,7 +10,8 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// nativeFile is a file whose queue has a native backoff. Its backoff is on line 4, its queue on line 5.
+// nativeFile is a file whose queue has a native backoff. Its backoff is on line 4, its queue on
+// line 5.
 func nativeFile(backoff, queue string) []Source {
 	return []Source{{Name: "f", Data: []byte("version: 1\nname: shop\nbackoff:\n  b: {engine: native, " + backoff +
 		"}\nqueues: [{name: q, backoff: b" + queue + "}]\n")}}
@@ -20,16 +21,17 @@ func nativeFile(backoff, queue string) []Source {
 // It has no failed queue, no retry exchange and no tiers.
 func TestNativeBackoff(t *testing.T) {
 	t.Parallel()
-	for tiers, want := range map[string]topology.Arguments{
-		"tiers: [10s, 20s, {delay: 25s, attempts: 2}]": {"delayed-retry-min": int64(10_000), "delayed-retry-max": int64(25_000), "delivery-limit": int64(4)},
-		"tiers: [10s]":                                           {"delayed-retry-min": int64(10_000), "delayed-retry-max": int64(10_000), "delivery-limit": int64(1)},
-		"tiers: [1ms, 2ms, 3ms]":                                 {"delayed-retry-min": int64(1), "delayed-retry-max": int64(3), "delivery-limit": int64(3)},
-		"tiers: [5s], attemptsPerTier: 3":                        {"delayed-retry-min": int64(5_000), "delayed-retry-max": int64(5_000), "delivery-limit": int64(3)},
-		"exponential: {first: 5s, steps: 2}":                     {"delayed-retry-min": int64(5_000), "delayed-retry-max": int64(10_000), "delivery-limit": int64(2)},
-		"exponential: {first: 5s, steps: 4, max: 5s}":            {"delayed-retry-min": int64(5_000), "delayed-retry-max": int64(5_000), "delivery-limit": int64(4)},
-		"tiers: [{delay: 49d17h2m47.295s, attempts: 1000}]":      {"delayed-retry-min": int64(1<<32 - 1), "delayed-retry-max": int64(1<<32 - 1), "delivery-limit": int64(1000)},
-		"tiers: [10s, 20s, 30s, {delay: 35s, attempts: 3}, 35s]": {"delayed-retry-min": int64(10_000), "delayed-retry-max": int64(35_000), "delivery-limit": int64(7)},
+	for tiers, is := range map[string][3]int64{ // the first and the longest delay, and the retries
+		"tiers: [10s, 20s, {delay: 25s, attempts: 2}]": {10_000, 25_000, 4},
+		"tiers: [10s]":                                           {10_000, 10_000, 1},
+		"tiers: [1ms, 2ms, 3ms]":                                 {1, 3, 3},
+		"tiers: [5s], attemptsPerTier: 3":                        {5_000, 5_000, 3},
+		"exponential: {first: 5s, steps: 2}":                     {5_000, 10_000, 2},
+		"exponential: {first: 5s, steps: 4, max: 5s}":            {5_000, 5_000, 4},
+		"tiers: [{delay: 49d17h2m47.295s, attempts: 1000}]":      {1<<32 - 1, 1<<32 - 1, 1000},
+		"tiers: [10s, 20s, 30s, {delay: 35s, attempts: 3}, 35s]": {10_000, 35_000, 7},
 	} {
+		want := topology.Arguments{"delayed-retry-min": is[0], "delayed-retry-max": is[1], "delivery-limit": is[2]}
 		for _, queue := range []string{"", ", deadLetterBy: policy", ", external: true", ", external: true, type: quorum"} {
 			c, _, err := LoadFor("4.3.1", nativeFile(tiers, queue), environment())
 			if err != nil {
@@ -127,10 +129,13 @@ func TestNativeQueuesTakeWhatFits(t *testing.T) {
 	}
 	q, r := c.Queues[0], c.Queues[2]
 	if q.Arguments.HasAny(topology.ArgDeliveryLimit, topology.ArgDeadLetterExchange) ||
-		c.Policies[0].Definition[topology.KeyDeliveryLimit] != int64(1) || r.Arguments[topology.ArgDeliveryLimit] != int64(7) {
+		c.Policies[0].Definition[topology.KeyDeliveryLimit] != int64(1) ||
+		r.Arguments[topology.ArgDeliveryLimit] != int64(7) {
 		t.Errorf("%v %v\n%v", q, r, c.Policies)
 	}
-	if got := c.Schedule("q").ScheduleText(); got != "2 deliveries, at 0s, +1s; dead after 1s at the earliest; RabbitMQ delays and counts what consumers requeue (basic.reject)" {
+	const want = "2 deliveries, at 0s, +1s; dead after 1s at the earliest; " +
+		"RabbitMQ delays and counts what consumers requeue (basic.reject)"
+	if got := c.Schedule("q").ScheduleText(); got != want {
 		t.Error(got)
 	}
 }

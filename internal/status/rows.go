@@ -21,9 +21,8 @@ type Work struct {
 	Unacknowledged int64 `json:"unacknowledged"`
 	// Other is how many messages are neither ready nor unacknowledged.
 	Other int64 `json:"other,omitempty"`
-	// Retrying is how many messages are in the failed queue and the retry queues of its backoff. With a
-	// native backoff they are in the queue itself: RabbitMQ delays them, or is dead-lettering them, and
-	// Other is 0.
+	// Retrying is how many messages are in the failed queue and the retry queues of its backoff. With
+	// a native one RabbitMQ delays or dead-letters them.
 	Retrying int64 `json:"retrying"`
 	// Native says that its backoff is native.
 	Native bool `json:"native,omitempty"`

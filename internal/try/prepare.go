@@ -111,8 +111,8 @@ func (t *trial) shorten() {
 	}
 }
 
-// shortenNative divides the delays that RabbitMQ itself follows, in the backoffs and in the policies
-// of their queues.
+// shortenNative divides the delays that RabbitMQ itself follows, in the backoffs and in the
+// policies of their queues.
 func (t *trial) shortenNative() {
 	t.topology.Native, t.topology.Policies = slices.Clone(t.topology.Native), slices.Clone(t.topology.Policies)
 	for i, b := range t.topology.Native {
