@@ -15,15 +15,15 @@ import (
 // sessions returns the pages that TestPagesAsSessions follows.
 func sessions() []string {
 	return []string{
-		"../docs/teams.md", "../docs/consumers.md", "../docs/operations.md", "../docs/removing.md", "../docs/security.md",
-		"../docs/simulate.md",
+		"../docs/teams.md", "../docs/consumers.md", "../docs/removing.md", "../docs/security.md", "../docs/simulate.md",
 	}
 }
 
 // Each of these pages is one session, in a folder and a virtual host of its own. A reader who goes
-// through it from top to bottom gets the files of the yaml blocks, whose first line names the file
-// ("# topology/shared.yaml"), and sees what the console blocks show. A line "..." in the page is
-// any number of lines. With -update the test writes the pages.
+// through it from top to bottom gets the file of the README as topology.yaml, the files of the yaml
+// blocks, whose first line names the file ("# topology/shared.yaml"), and sees what the console
+// blocks show. A line "..." in the page is any number of lines. With -update the test writes the
+// pages.
 func TestPagesAsSessions(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -41,6 +41,8 @@ func followSession(r reader, page string) {
 	r.Helper()
 	text := readFile(r.T, page)
 	written, commands := text, 0
+	first := blocks(r.T, "../README.md", "yaml")[0]
+	writeTo(r.T, filepath.Join(r.dir, "topology.yaml"), strings.Join(first.lines, "\n")+"\n")
 	for _, b := range blocks(r.T, page, "yaml", "console") {
 		if b.lang == "yaml" {
 			r.keeps(b)

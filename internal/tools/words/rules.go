@@ -13,7 +13,7 @@ type rule struct {
 	unless string
 }
 
-// rules is the word list. docs/glossary.md says what the words of dlxctl mean.
+// rules is the word list. docs/concepts.md says what the words of dlxctl mean.
 func rules() []rule {
 	return []rule{
 		// The actor has a name.
