@@ -161,3 +161,18 @@ func TestTheNearestScheduleIsLinear(t *testing.T) {
 		}
 	}
 }
+
+// The example of the page is a file.
+func TestTheExampleOfNativeBackoffs(t *testing.T) {
+	t.Parallel()
+	_, after, _ := strings.Cut(string(read(t, "../../docs/native.md")), "```yaml\n")
+	file, _, _ := strings.Cut(after, "```")
+	c, _, err := LoadFor(topology.FirstNative, []Source{{Name: "native.md", Data: []byte(file)}}, environment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "6 deliveries, at 0s, +10s, +20s, +30s ×3; dead after 2m at the earliest"
+	if got := c.Schedule("billing").ScheduleText(); !strings.HasPrefix(got, want) {
+		t.Error(got)
+	}
+}
