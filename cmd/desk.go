@@ -37,9 +37,8 @@ replay, edit, park, restore, discard, pull and import change nothing without --y
 how many messages they looked at and chose, where these would go, and the command line
 that does it.
 
-Without a topology file, all commands but serve and pull find the dead-letter
-queues on the broker.
-Bodies are hidden then, unless --show-bodies is given.
+Without a topology file, all commands but pull and comment find the dead-letter queues on the
+broker. Bodies are hidden then, unless --show-bodies is given.
 
 QUEUE is a queue of the virtual host. @WORKQUEUE is the dead-letter queue of a work queue,
 and only its messages. A HANDLE names the content of a message; HANDLE#2 is the second of
@@ -60,7 +59,7 @@ anything was moved.`,
 	k.look.addVerbose(c.Flags(), "list the empty queues too, and what each look changed")
 	k.look.addUnfiled(c)
 	c.AddCommand(
-		newDeskList(a), newDeskGroups(a), newDeskShow(a), newDeskDiff(a), newDeskFind(a), newDeskDigest(a),
+		newDeskList(a), newDeskGroups(a), newDeskShow(a), newDeskDiff(a), newDeskFind(a), newDeskDigest(a), newDeskComment(a),
 		newDeskExport(a), newDeskImport(a),
 
 		newDeskReplay(a), newDeskEdit(a), newDeskPark(a), newDeskRestore(a), newDeskDiscard(a),

@@ -68,7 +68,8 @@ func (k *deskGroupsCommand) run(c *cobra.Command, args []string) error {
 		default:
 			err = desk.WriteGroups(k.app.stdout, found, k.app.screen())
 		}
-		if err = cmp.Or(err, desk.WriteApart(k.app.stderr, found)); err != nil {
+		err = cmp.Or(err, desk.WriteApart(k.app.stderr, found), desk.WriteUncommented(k.app.stderr, found))
+		if err != nil {
 			return err
 		}
 		return k.app.picked(r, picked)

@@ -68,18 +68,18 @@ func (a *app) needsFile(command string) error {
 		desk.ErrRefused, command)
 }
 
+// hiddenBodies says that nothing tells what to mask.
+const hiddenBodies = "what to mask is not known, so bodies are hidden; --show-bodies shows them"
+
 // openFound is openDesk without a topology file. It says on stderr how the queues were found, and
 // that bodies are hidden.
 func (a *app) openFound(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {
 	if d, closeDesk, err = a.findDesk(ctx, k); err != nil {
 		return nil, nil, err
 	}
-	if err = d.Found.Write(a.stderr); err != nil {
-		closeDesk()
-		return nil, nil, err
-	}
+	fmt.Fprintln(a.stderr, d.Found)
 	if !k.showBodies {
-		fmt.Fprintln(a.stderr, "what to mask is not known, so bodies are hidden; --show-bodies shows them")
+		fmt.Fprintln(a.stderr, hiddenBodies)
 	}
 	if isFolder("topology") {
 		fmt.Fprintln(a.stderr, "the folder topology is not read; -f topology reads it")
@@ -104,8 +104,6 @@ func (a *app) findDesk(ctx context.Context, k chooseFlags) (d *desk.Desk, closeD
 		closeDesk()
 		return nil, nil, err
 	}
-	reader.Known = deadletter.Knows(d.Topology)
-	reader.Known.Route = d.Route
 	return d, closeDesk, nil
 }
 

@@ -80,6 +80,10 @@ func nextSteps(c *cobra.Command, by string, r desk.Result) []string {
 	if r.Ended {
 		return append(steps, "to send the rest, once the cause is gone: repeat this command")
 	}
+	if r.Gone > 0 {
+		return append(steps, "to see what its hold has: "+deskLine(c, "run", "list"),
+			"to end the run, if that is nothing: "+deskLine(c, "run", by, r.Run, "--yes"))
+	}
 	if r.Moved > 0 && r.Left == 0 {
 		return append(steps, "all is moved; to remove its empty hold: "+deskLine(c, "run", by, r.Run, "--yes"))
 	}

@@ -1,9 +1,11 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,7 +36,8 @@ func newDeskServe(a *app) *cobra.Command {
 		Short:      "Serve the desk as a page on this machine",
 		Long: `Serve a page with the dead letters of the topology: the queues, groups, messages with their
 way and decoded body, and runs with their progress. The page does what the commands of the
-desk do, and shows the command line of each action.
+desk do, and shows the command line of each action. Without a topology file it shows the
+dead-letter queues that it finds on the broker, with hidden bodies unless --show-bodies is given.
 
 The page is read-only. --allow replay,discard,edit,park allows these actions; park allows
 to restore parked messages, too. What is masked stays masked: nothing on the page shows it.
@@ -86,6 +89,7 @@ Exit codes: 0 ended, 1 failed, 2 runs were stopped with messages left in their h
 		"`SCOPES` to ask for with openid; groups is added if the provider lists it")
 	f.StringArrayVar(&k.roles, "role", nil, "`ROLE=GROUP` gives a group the role reader, operator or editor; may be repeated")
 	k.look.addLook(c)
+	k.look.addUnfiled(c)
 	return c
 }
 
@@ -109,9 +113,6 @@ func (k *deskServeCommand) run(c *cobra.Command) error {
 	if bound.Access.Provider, err = k.provider(c.Context()); err != nil {
 		return err
 	}
-	if err := k.app.needsFile("desk serve"); err != nil {
-		return err
-	}
 	d, closeDesk, err := k.app.openAct(c.Context(), k.look)
 	if err != nil {
 		return err
@@ -126,7 +127,7 @@ func (k *deskServeCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	k.announce(d.Topology.Name, p.URL(bound.Base), page.RedirectURL(bound.Base))
+	k.announce(cmp.Or(config.Topology, "vhost "+config.VHost), p.URL(bound.Base), page.RedirectURL(bound.Base))
 	stopped, err := p.Serve(c.Context(), bound)
 	return k.ended(stopped, err)
 }
@@ -164,8 +165,17 @@ func (k *deskServeCommand) config(c *cobra.Command) (page.Config, error) {
 	}
 	return page.Config{
 		Allow: allowed, Look: look, Log: k.app.log(),
-		Line: func(words ...string) string { return shellLine(c, words...) },
+		Line: func(words ...string) string { return k.line(c, words...) },
 	}, nil
+}
+
+// line returns the command line of a command of the desk, the words behind dlxctl, that works on
+// what the page shows.
+func (k *deskServeCommand) line(c *cobra.Command, words ...string) string {
+	if k.look.showBodies && (len(words) < 2 || words[1] != "run") {
+		words = append(slices.Clip(words), "--show-bodies")
+	}
+	return deskLine(c, words[1:]...)
 }
 
 // announce prints where the page is, and what it may do.

@@ -104,13 +104,13 @@ func TestDeskUsageErrors(t *testing.T) {
 	}
 }
 
-// The page is refused without a topology file, before the broker is asked.
-func TestThePageNeedsAFile(t *testing.T) {
+// A pull is refused without a topology file, before the broker is asked.
+func TestAPullNeedsAFile(t *testing.T) {
 	t.Parallel()
-	code, said := runWith(t, []string{"desk", "serve", "--listen", "127.0.0.1:0"}, "")
+	code, said := runWith(t, []string{"desk", "pull", "billing", "--limit", "1"}, "")
 	if code != exitBlocked || !strings.Contains(said, "dlxctl import > topology.yaml") ||
 		strings.Contains(said, "does not exist") {
-		t.Errorf("desk serve exits with %d and prints\n%s", code, said)
+		t.Errorf("desk pull exits with %d and prints\n%s", code, said)
 	}
 }
 

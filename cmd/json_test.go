@@ -110,6 +110,12 @@ func documents() []document {
 			deadletter.Group{},
 		},
 		{
+			"A comment",
+			[]string{"desk comment"},
+			"What was said, and about which group.",
+			desk.Comment{},
+		},
+		{
 			"A comparison",
 			[]string{"desk diff"},
 			"In what two messages differ, as a person may see them.",

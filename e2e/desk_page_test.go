@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -158,6 +159,69 @@ func TestThePageShowsDeadLetters(t *testing.T) {
 	b.call("POST", "/api/look", map[string]any{"queue": "billing"}, 404)
 	b.call("POST", "/api/propose", map[string]any{"queue": "billing.dead", "action": "replay"}, 403)
 	p.signal(t, syscall.SIGINT)
+	p.exits(t, 0)
+}
+
+// Without a topology file the page shows the dead-letter queues of a virtual host that dlxctl did
+// not make, also one that comes later, and replays. Its command lines work without a file, too.
+func TestThePageWithoutAFile(t *testing.T) {
+	t.Parallel()
+	brokertest.OnNewestLine(t)
+	target := brokertest.VHost(t)
+	ch := target.Confirming(t)
+	die := func(work, dead string) {
+		t.Helper()
+		for queue, args := range map[string]amqp091.Table{
+			dead: nil, work: {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead},
+		} {
+			if _, err := ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
+				t.Fatal(err)
+			}
+		}
+		body := []byte(`{"city":"Graz"}`)
+		brokertest.PublishConfirmed(t, ch, "", work, amqp091.Publishing{ContentType: "application/json", Body: body})
+		brokertest.Eventually(t, "the message", func() bool {
+			m, ok, err := ch.Get(work, false)
+			return err == nil && ok && m.Reject(false) == nil
+		})
+		brokertest.Eventually(t, "the dead letter", func() bool { return brokertest.Ready(t, ch, dead) == 1 })
+	}
+	die("shipping", "shipping.dlq")
+	p := startIn(t, t.TempDir(), target, "desk", "serve", "--listen", "127.0.0.1:0", "--allow", "replay")
+	b := openPage(t, p)
+	listed := func() (names []string) {
+		for _, q := range b.call("GET", "/api/queues", nil, 200)["queues"].([]any) {
+			names = append(names, q.(map[string]any)["name"].(string))
+		}
+		return names
+	}
+	if got := listed(); !slices.Equal(got, []string{"shipping.dlq"}) {
+		t.Errorf("the queues are %v", got)
+	}
+	b.call("POST", "/api/look", map[string]any{"queue": "later.dlq"}, 404)
+	die("later", "later.dlq")
+	brokertest.Eventually(t, "a queue that came later", func() bool { return slices.Contains(listed(), "later.dlq") })
+	snapshot := b.call("POST", "/api/look", map[string]any{"queue": "later.dlq"}, 200)
+	message := b.call("POST", "/api/message", map[string]any{"snapshot": snapshot["id"], "row": 0}, 200)
+	if message["queue"] != "later" || strings.Contains(b.seen.String(), "Graz") {
+		t.Errorf("the message is %v, and what must be masked is not known:\n%s", message, &b.seen)
+	}
+	comment := map[string]any{"snapshot": snapshot["id"], "group": 0, "text": "known"}
+	if says := b.call("POST", "/api/comment", comment, 409)["error"]; says != "without a topology file nothing keeps comments; name the file with -f" {
+		t.Errorf("a comment without a file is answered with %q", says)
+	}
+	ask := map[string]any{"queue": "later.dlq", "action": "replay", "rate": "none", "ramp": "none", "stopOn": "never"}
+	shown := b.call("POST", "/api/propose", ask, 200)
+	b.call("POST", "/api/execute", map[string]any{"proposal": shown["id"], "expect": 1}, 200)
+	brokertest.Eventually(t, "the replay", func() bool { return brokertest.Ready(t, ch, "later") == 1 })
+	line := strings.Fields(message["command"].(string))
+	again := startIn(t, t.TempDir(), target, line[1:]...)
+	again.exits(t, 1) // the message has gone
+	says := fmt.Sprint("no message has the handle ", message["handle"])
+	if !strings.Contains(again.stderr.String(), says) {
+		t.Errorf("%q does not say %q:\n%s", line, says, &again.stderr)
+	}
+	p.signal(t, syscall.SIGTERM)
 	p.exits(t, 0)
 }
 

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -279,4 +281,118 @@ func TestAMatchEndsWhileMessagesWait(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An apply that adds the first match to a topology in use is interrupted by Ctrl-C after any of its
+// writes, and run again. No message of a queue that the topology had is lost or doubled meanwhile,
+// and what services declare is retried afterwards.
+func TestAddingAMatchIsInterrupted(t *testing.T) {
+	t.Parallel()
+	for writes := range int64(8) {
+		t.Run(fmt.Sprintf("after %d writes", writes), func(t *testing.T) {
+			t.Parallel()
+			target := brokertest.VHost(t)
+			if !target.AtLeast("4.0") {
+				t.Skip("before 4.0, match is refused")
+			}
+			without := writeTopology(t, matchesFile("a", "{name: third}"))
+			with := writeTopology(t, matchesFile("a", "{name: third}", matchX, matchAll))
+			start(t, target, "apply", "--yes", "-f", without).exits(t, 0)
+			p := start(t, target, "process", "-f", without)
+			p.logs(t, "connected")
+			f := failIn(t, target)
+			f.reject(t, "work")
+			f.publish(t, "work")
+
+			wait, reached := make(chan struct{}), make(chan struct{})
+			release := sync.OnceFunc(func() { close(wait) })
+			t.Cleanup(release)
+			slow := target
+			slow.API = afterWrites(t, target.API, writes, func(http.ResponseWriter, *http.Request) {
+				select {
+				case reached <- struct{}{}:
+				case <-wait:
+				}
+				<-wait
+				panic(http.ErrAbortHandler)
+			})
+			apply := []string{"apply", "--yes", "--allow", "drops-routing", "--lock-timeout", lockFreed, "-f", with}
+			interrupted := start(t, slow, apply...)
+			select {
+			case <-reached:
+				interrupted.signal(t, syscall.SIGINT)
+				interrupted.logs(t, "stopping after ")
+				release()
+				if <-interrupted.ended; interrupted.ProcessState.ExitCode() == 0 { // some writes go over AMQP
+					t.Errorf("apply was not interrupted:\n%s", &interrupted.stderr)
+				}
+			case <-interrupted.ended:
+				t.Errorf("apply has no more than %d writes", writes)
+			}
+			start(t, target, apply...).exits(t, 0)
+			start(t, target, "plan", "--detailed-exitcode", "-f", with).exits(t, 0)
+			queues := []string{"svc.a", "svc.x"}
+			for i, queue := range queues {
+				args := amqp091.Table{"x-queue-type": []string{"quorum", "classic"}[i]}
+				if _, err := target.Channel(t).QueueDeclare(queue, true, false, false, false, args); err != nil {
+					t.Fatal(err)
+				}
+				f.reject(t, queue)
+			}
+			p.signal(t, syscall.SIGTERM) // its file does not know of x.dead
+			p.exits(t, 0)
+			p = start(t, target, "process", "-f", with)
+			p.logs(t, "connected")
+			f.publish(t, queues...)
+			f.end(t, &p.stderr, append(queues, "work", "shop.a.failed"), "work.dead", "shop.dead", "x.dead")
+			p.signal(t, syscall.SIGTERM)
+			p.exits(t, 0)
+		})
+	}
+}
+
+// Of two topologies in a virtual host the one that would also dead-letter the queues of the other
+// is refused, and nothing is written. Where its pattern excludes them, each retries its own.
+func TestTwoTopologiesWithMatches(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	if !target.AtLeast("4.0") {
+		t.Skip("before 4.0, match is refused")
+	}
+	mail := writeTopology(t, `
+version: 1
+name: mail
+defaults: {backoff: a}
+backoff: {a: {tiers: [100ms]}}
+queues: [{match: '^svc\.mail', external: true}]
+`)
+	start(t, target, "apply", "--yes", "-f", mail).exits(t, 0)
+	before := target.Definitions(t)
+	for entry, why := range map[string]string{
+		matchAll: `topology "mail" gives queues such as svc.mailx their dead-lettering, which the pattern matches too`,
+		`{name: svc.mail.new, bindings: [{exchange: events, key: new}]}`: `topology "mail" is for all queues that its pattern matches, also for this one`,
+	} {
+		refused := start(t, target, "apply", "--yes", "-f", writeTopology(t, matchesFile("a", entry)))
+		refused.exits(t, 3)
+		if !strings.Contains(refused.stdout.String(), why) {
+			t.Errorf("with %s apply prints\n%s%s", entry, &refused.stdout, &refused.stderr)
+		}
+		if d := cmp.Diff(before, target.Definitions(t)); d != "" {
+			t.Errorf("with %s the broker has changed (-before +after):\n%s", entry, d)
+		}
+	}
+	shop := writeTopology(t, matchesFile("a", `{match: '^svc\.(?!mail)', external: true}`))
+	start(t, target, "apply", "--yes", "-f", shop).exits(t, 0)
+	queues := []string{"svc.mail.1", "svc.mail.2", "svc.other.1", "svc.other.2"}
+	f := failIn(t, target, queues...)
+	p := start(t, target, "process", "-f", mail, "-f", shop)
+	p.logs(t, "connected")
+	f.publish(t, queues...)
+	for _, file := range []string{mail, shop} {
+		start(t, target, "apply", "--yes", "-f", file).exits(t, 0) // the queues are bound
+		start(t, target, "plan", "--detailed-exitcode", "-f", file).exits(t, 0)
+	}
+	f.end(t, &p.stderr, append(queues, "mail.unroutable"), "mail.dead", "shop.dead")
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
 }

@@ -2,8 +2,8 @@ package e2e_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
-	"io"
 	"net"
 	"net/url"
 	"regexp"
@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -117,12 +118,18 @@ func TestATryDeletesOnlyWhatItHasMade(t *testing.T) {
 	locks, applied := make(chan struct{}), make(chan struct{})
 	var first sync.Once
 	slow := brokertest.NewFilter(t, target, func(client, server net.Conn) {
-		first.Do(func() { close(locks) })
-		select {
-		case <-applied:
-		case <-t.Context().Done():
+		frames := make([]byte, 64<<10)
+		for {
+			n, err := client.Read(frames)
+			if err != nil {
+				return
+			}
+			if bytes.Contains(frames[:n], []byte{0, 50, 0, 10}) { // queue.declare, of the lock
+				first.Do(func() { close(locks) })
+				beatUntil(t.Context(), server, applied)
+			}
+			_, _ = server.Write(frames[:n]) // how the connection ends does not matter
 		}
-		_, _ = io.Copy(server, client) // how the connection ends does not matter
 	})
 	p := start(t, slow, "try", "--in", target.VHost, "-f", file)
 	select {
@@ -138,6 +145,23 @@ func TestATryDeletesOnlyWhatItHasMade(t *testing.T) {
 	p.exits(t, 1)
 	if !strings.Contains(p.stderr.String(), "is not empty: it has ") {
 		t.Errorf("try does not say that the virtual host is in use:\n%s", &p.stderr)
+	}
+}
+
+// beatUntil sends heartbeats to the broker until something happens: it takes a connection that is
+// silent for a failed one.
+func beatUntil(ctx context.Context, server net.Conn, happens <-chan struct{}) {
+	beat := time.NewTicker(time.Second)
+	defer beat.Stop()
+	for {
+		select {
+		case <-happens:
+			return
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			_, _ = server.Write([]byte{8, 0, 0, 0, 0, 0, 0, 0xCE})
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -167,6 +168,30 @@ func likelyName(p topology.Policy) (string, bool) {
 	return name, policy.All(topology.State{}).Matches(p, q)
 }
 
+// matchesOfOthers returns the policies of matches of other topologies, by the topology.
+func (r *resolver) matchesOfOthers() iter.Seq2[string, topology.Policy] {
+	return func(yield func(string, topology.Policy) bool) {
+		for _, p := range r.foreign.Policies() {
+			owner, managed := topology.PolicyOwner(p.Name)
+			if managed && topology.IsMatchPolicyName(owner, p.Name) && !yield(owner, p) {
+				return
+			}
+		}
+	}
+}
+
+// matchOfOther returns the policy of a match of another topology that applies to a queue, and the
+// topology, which is empty if there is none. The plan of that topology is blocked once the queue
+// exists.
+func (r *resolver) matchOfOther(q topology.Queue) (topology.Policy, string) {
+	for owner, p := range r.matchesOfOthers() {
+		if r.foreign.Matches(p, q) {
+			return p, owner
+		}
+	}
+	return topology.Policy{}, ""
+}
+
 // mayMatch refuses a policy of a match that queues on the broker stand against: those of dlxctl
 // that it would change, and those whose arguments beat it.
 func (r *resolver) mayMatch(f *findings, want topology.Policy, covered, others []topology.Queue) bool {
@@ -178,6 +203,15 @@ func (r *resolver) mayMatch(f *findings, want topology.Policy, covered, others [
 		f.refuse(nil, want, fmt.Sprintf("the pattern also matches the queue %s, which belongs to the topology %q: the policy would change where its messages go; exclude it from match, as in ^svc\\.(?!old$)",
 			text.Name(q.Name), owner))
 		return false
+	}
+	for owner, p := range r.matchesOfOthers() {
+		if name, known := likelyName(p); known && r.foreign.Matches(want, topology.Queue{
+			Name: name, Arguments: topology.Arguments{topology.ArgQueueType: typeOf(p)},
+		}) {
+			f.refuse(nil, want, fmt.Sprintf("the policy %s of the topology %q gives queues such as %s their dead-lettering, which the pattern matches too; exclude what both match from one of them",
+				text.Name(p.Name), owner, text.Name(name)))
+			return false
+		}
 	}
 	failed := topology.FailedExchangeName(r.want.Name)
 	for _, q := range covered {
@@ -208,7 +242,12 @@ func (r *resolver) commonBase(f *findings, want topology.Policy, queues []topolo
 		owner, managed := topology.PolicyOwner(p.Name)
 		switch {
 		case managed:
-			f.refuse(nil, want, fmt.Sprintf("the policy %s of the topology %q gives the queue %s its dead-lettering; exclude the queue from match", text.Name(p.Name), owner, text.Name(q.Name)))
+			which, its := "the queue "+text.Name(q.Name), "its"
+			if _, exists := r.existing[q.Name]; !exists {
+				which, its = "queues such as "+text.Name(q.Name), "their"
+			}
+			f.refuse(nil, want, fmt.Sprintf("the policy %s of the topology %q gives %s %s dead-lettering; exclude what both match from one of them",
+				text.Name(p.Name), owner, which, its))
 			return base, false
 		case !topology.Overridable(p.Priority):
 			f.refuse(nil, want, fmt.Sprintf("the policy %s has the highest possible priority, so that no other policy can give the queue %s its dead-lettering; lower that priority", text.Name(p.Name), text.Name(q.Name)))

@@ -18,7 +18,13 @@ import (
 // matching returns a topology with an entry that covers queues by a pattern.
 func matching(t *testing.T, entries ...string) topology.Compiled {
 	t.Helper()
-	file := "version: 1\nname: shop\nbackoff: {standard: {tiers: [10s]}}\ndefaults: {backoff: standard}\nqueues:\n"
+	return matchingOf(t, "shop", entries...)
+}
+
+// matchingOf is matching, of a topology of that name.
+func matchingOf(t *testing.T, name string, entries ...string) topology.Compiled {
+	t.Helper()
+	file := "version: 1\nname: " + name + "\nbackoff: {standard: {tiers: [10s]}}\ndefaults: {backoff: standard}\nqueues:\n"
 	for _, e := range entries {
 		file += "  - " + e + "\n"
 	}
@@ -152,6 +158,66 @@ func TestMatchEnds(t *testing.T) {
 				t.Errorf("with %s the plan has: %s %s: %s %v", entry, c.Action, c.Name, c.Reason, c.Hazards)
 			}
 		}
+	}
+}
+
+// Of two topologies that would both dead-letter a queue, also one that no service has declared yet,
+// the second is refused, unless the pattern of one excludes the queues of the other.
+func TestMatchesOfTwoTopologies(t *testing.T) {
+	t.Parallel()
+	const bill, notBill = `{match: '^svc\.bill', external: true}`, `{match: '^svc\.(?!bill)', external: true}`
+	const eitherX, eitherY = `{match: '^(svc|x)', external: true}`, `{match: '^(svc|y)', external: true}`
+	const classic = `{match: '^svc', type: classic, external: true}`
+	const quorum = `{match: '^svc', type: quorum, external: true}`
+	const named, declared = "{name: svc.a, external: true}", "{name: svc.a}"
+	const isFor = "blocked %s: the policy dlxctl.mail.match.quorum.^svc\\. of the topology \"mail\" is for all queues that its pattern matches, also for this one"
+	a := ofService("svc.a", "quorum")
+	for name, tc := range map[string]struct {
+		mail, shop string
+		queues     []topology.Queue
+		want       []string
+	}{
+		"the same pattern": {svc, svc, nil, []string{
+			`blocked dlxctl.shop.match.quorum.^svc\.: the policy dlxctl.mail.match.quorum.^svc\. of the topology "mail" gives queues such as svc.x their dead-lettering`,
+		}},
+		"a narrower one": {svc, bill, nil, []string{
+			`blocked dlxctl.shop.match.quorum.^svc\.bill: the policy dlxctl.mail.match.quorum.^svc\. of the topology "mail" gives queues such as svc.billx their dead-lettering`,
+		}},
+		"a wider one": {bill, svc, nil, []string{
+			`blocked dlxctl.shop.match.quorum.^svc\.: the policy dlxctl.mail.match.quorum.^svc\.bill of the topology "mail" gives queues such as svc.billx their dead-lettering`,
+		}},
+		"a queue that exists": {eitherX, eitherY, []topology.Queue{a}, []string{
+			`blocked dlxctl.shop.match.quorum.^(svc|y): the policy dlxctl.mail.match.quorum.^(svc|x) of the topology "mail" gives the queue svc.a its dead-lettering`,
+		}},
+		"one that excludes the other": {bill, notBill, []topology.Queue{ofService("svc.bill", "quorum"), a}, nil},
+		"of other types":              {classic, quorum, nil, nil},
+		"a queue of services by name": {svc, named, []topology.Queue{a}, []string{
+			`blocked dlxctl.shop.queue.svc.a: the policy dlxctl.mail.match.quorum.^svc\. of the topology "mail" gives the queue svc.a its dead-lettering, and the topology "shop" declares the queue too`,
+			fmt.Sprintf(isFor, "svc.a.dead"),
+		}},
+		"a queue that is to be created": {svc, declared, nil, []string{
+			fmt.Sprintf(isFor, "svc.a.dead"), fmt.Sprintf(isFor, "svc.a"),
+		}},
+		"the queue of the other": {declared, svc, nil, []string{
+			`blocked dlxctl.shop.match.quorum.^svc\.: the pattern also matches the queue svc.a, which belongs to the topology "mail": the policy would change where its messages go`,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := matchingOf(t, "shop", tc.shop)
+			var got []string
+			for _, c := range plan.Make(want, holding(matchingOf(t, "mail", tc.mail), tc.queues), plan.Options{}).Changes {
+				if c.Action == plan.Blocked && !strings.Contains(c.Name, ".classic.") {
+					reason, _, _ := strings.Cut(c.Reason, ";")
+					reason, _, _ = strings.Cut(reason, ", which the pattern")
+					got = append(got, fmt.Sprintf("blocked %s: %s", c.Name, reason))
+				}
+			}
+			slices.Sort(got)
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("what is blocked (-want +got):\n%s", d)
+			}
+		})
 	}
 }
 

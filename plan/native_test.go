@@ -126,6 +126,34 @@ func TestANativeBackoffWithoutConsent(t *testing.T) {
 	}
 }
 
+// A queue that was created with a native backoff has no dead-letter arguments: for a backoff of the
+// processor it needs deadLetterBy: policy. Until the file says so, nothing changes for it while it
+// holds messages, such as those that RabbitMQ delays.
+func TestBackFromANativeBackoff(t *testing.T) {
+	t.Parallel()
+	n := newer{&watched{fake: &fake{objects: map[string]topology.Object{}}, left: 1000, look: func(plan.Change) {}}}
+	byArguments := func(backoff string) topology.Compiled {
+		return loaded(t, "version: 1\nname: shop\nbackoff: {a: {tiers: [1s]}, n: {engine: native, tiers: [1s]}}\n"+
+			"queues: [{name: q, backoff: "+backoff+"}]\n")
+	}
+	want := byArguments("n")
+	p := plan.Make(want, n.state(), plan.Options{})
+	if err := apply.ExecuteWithReroutes(t.Context(), n, want, p, 0, func(plan.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	state := n.state()
+	state.Usage["q"] = topology.Usage{Unacknowledged: 1, Other: 1} // it is delayed
+	p = plan.Make(byArguments("a"), state, plan.Options{})
+	if shown := text(t, p); p.Count(plan.Blocked) != 1 || !strings.Contains(shown, "deadLetterBy: policy") {
+		t.Errorf("the plan:\n%s", shown)
+	}
+	for _, c := range plan.Allowed(p, nil).Changes {
+		if c.Reroute != nil || c.Kind == topology.KindPolicy {
+			t.Errorf("%s %s", c.Action, c.Name)
+		}
+	}
+}
+
 // Where RabbitMQ would not retry as the file says, the policy is refused by name.
 func TestWhereNoNativeBackoffCanBe(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -271,6 +272,11 @@ func (r *resolver) queues() matchedQueues {
 			continue
 		}
 		if ok && out.refuseForeign(r.want.Name, have, want, have.Arguments) {
+			continue
+		}
+		if p, owner := r.matchOfOther(want); owner != "" && !ok {
+			out.refuse(nil, want, fmt.Sprintf("the policy %s of the topology %q is for all queues that its pattern matches, also for this one; exclude the queue from that match first, or give it another name",
+				text.Name(p.Name), owner))
 			continue
 		}
 		if flag := r.lacksFlag(want); flag != "" && !ok {

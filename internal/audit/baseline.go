@@ -137,26 +137,21 @@ func (e Entry) expired(now time.Time) bool {
 // Apply returns the result of reports with a baseline: the findings that it accepts do not count.
 // An entry that has expired accepts nothing.
 func (b Baseline) Apply(reports []Report, now time.Time) Result {
-	all := NewResult(reports)
-	out := all
-	out.Findings = nil
+	out := NewResult(reports)
 	matched := make([]bool, len(b.Entries))
-	for _, f := range all.Findings {
-		counts := true
+	out.Findings = slices.DeleteFunc(out.Findings, func(f Finding) (accepted bool) {
 		for i, e := range b.Entries {
 			if !e.isAbout(f) {
 				continue
 			}
 			matched[i] = true
-			if counts && !e.expired(now) && !e.tooMild(f) {
+			if !accepted && !e.expired(now) && !e.tooMild(f) {
 				out.Accepted = append(out.Accepted, Accepted{f, e})
-				counts = false
+				accepted = true
 			}
 		}
-		if counts {
-			out.Findings = append(out.Findings, f)
-		}
-	}
+		return accepted
+	})
 	for i, e := range b.Entries {
 		switch {
 		case !matched[i]:

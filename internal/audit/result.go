@@ -34,9 +34,7 @@ type Accepted struct {
 // NewResult makes a result of reports, in which all findings count. See [Baseline.Apply].
 func NewResult(reports []Report) Result {
 	r := Result{Reports: reports}
-	for _, report := range reports {
-		r.Findings = append(r.Findings, report.Findings...)
-	}
+	r.Findings = slices.Concat(text.Each(reports, func(x Report) []Finding { return x.Findings })...)
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
 		return cmp.Compare(a.Severity.rank(), b.Severity.rank())
 	})

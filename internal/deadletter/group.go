@@ -39,6 +39,18 @@ type Group struct {
 	First, Last time.Time
 	// Example is the handle of one of them.
 	Example Handle
+	// Note is the last that a person has said about them; nil is nothing.
+	Note *Note
+}
+
+// Note is what a person says.
+type Note struct {
+	// Text is what was said.
+	Text string `json:"text"`
+	// Author is who said it.
+	Author string `json:"author"`
+	// At is when.
+	At time.Time `json:"at"`
 }
 
 // By is a way to group messages.
@@ -256,6 +268,8 @@ type groupJSON struct {
 	Last  *time.Time `json:"last"`
 	// Example is the handle of one of them.
 	Example Handle `json:"example"`
+	// Comment is the last that a person has said about them. Left out: nothing.
+	Comment *Note `json:"comment,omitempty"`
 }
 
 // MarshalJSON returns the group as scripts read it.
@@ -263,7 +277,7 @@ func (g Group) MarshalJSON() ([]byte, error) { return json.Marshal(g.JSON()) }
 
 // JSON returns what [Group.MarshalJSON] writes.
 func (g Group) JSON() any {
-	out := groupJSON{g.By, nil, g.Others, g.Count, g.Share, moment(g.First), moment(g.Last), g.Example}
+	out := groupJSON{g.By, nil, g.Others, g.Count, g.Share, moment(g.First), moment(g.Last), g.Example, g.Note}
 	if !g.Missing && !g.Others {
 		out.Value = &g.Value
 	}

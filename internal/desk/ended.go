@@ -30,8 +30,9 @@ const (
 const (
 	// recordTime is how long a process tries to write the record of a run, after its end.
 	recordTime = 5 * time.Second
-	// recordType is the type of a message that is the record of a run.
-	recordType = "run"
+	// recordType is the type of a message that is the record of a run, and commentType of one that is
+	// a comment.
+	recordType, commentType = "run", "comment"
 	// recordText is how many characters of a text a record keeps, and recordNames how many names of a
 	// list: 10,000 records are some 10 MB.
 	recordText  = 1000
@@ -146,16 +147,23 @@ func (d *Desk) keep(ctx context.Context, e EndedRun) {
 // milliseconds, and 5 seconds at most. It waits for those of all who act at the desk.
 func (d *Desk) AwaitRecords() { d.root().records.Wait() }
 
-// writeRecord writes a record. It makes the queue if that does not exist.
+// writeRecord writes the record of a run.
 func (d *Desk) writeRecord(ctx context.Context, e EndedRun) error {
+	m := amqp091.Publishing{Type: recordType, MessageId: e.Run, Timestamp: e.EndedAt}
+	return d.writeLog(ctx, "records "+e.Run, e, m)
+}
+
+// writeLog writes a record, as JSON. It makes the queue if that does not exist. role is what the
+// connection does.
+func (d *Desk) writeLog(ctx context.Context, role string, record any, m amqp091.Publishing) error {
 	if err := d.refuseLog(); err != nil {
 		return err
 	}
-	body, err := json.Marshal(e)
+	body, err := json.Marshal(record)
 	if err != nil {
 		return err
 	}
-	conn, err := amqp.Dial(ctx, d.endpoint("records "+e.Run))
+	conn, err := amqp.Dial(ctx, d.endpoint(role))
 	if err != nil {
 		return err
 	}
@@ -166,10 +174,7 @@ func (d *Desk) writeRecord(ctx context.Context, e EndedRun) error {
 		return err
 	}
 	log := d.log()
-	m := amqp091.Publishing{
-		DeliveryMode: amqp091.Persistent, AppId: "dlxctl", ContentType: "application/json", Type: recordType,
-		MessageId: e.Run, Timestamp: e.EndedAt, Body: body,
-	}
+	m.DeliveryMode, m.AppId, m.ContentType, m.Body = amqp091.Persistent, "dlxctl", "application/json", body
 	if err = out.publish(ctx, "", log.Name, m); !errors.Is(err, errReturned) {
 		return err
 	}
@@ -212,35 +217,47 @@ type Ended struct {
 // records and consumes nothing. While another process looks at them it waits, up to 5 seconds.
 func (d *Desk) EndedRuns(ctx context.Context) (out Ended, err error) {
 	out.Unrecorded = d.Found != nil
+	var records []amqp091.Delivery
+	records, out.Looked, err = d.readLog(ctx)
+	for _, m := range slices.Backward(records) {
+		out.add(m)
+	}
+	return out, err
+}
+
+// readLog looks at the records of the topology, the oldest first. There are none if there is no
+// queue of records. While another process looks at them it waits, up to 5 seconds.
+func (d *Desk) readLog(ctx context.Context) (records []amqp091.Delivery, looked Looked, err error) {
 	state, err := d.inspect(ctx)
 	isLog := func(q topology.Queue) bool { return topology.IsLog(d.Topology.Name, q) }
 	if err != nil || d.Topology.Name == "" || !slices.ContainsFunc(state.Have.Queues, isLog) {
-		return out, err
+		return nil, looked, err
 	}
 	for began := time.Now(); ; {
-		out.Runs, out.Unreadable = nil, 0
-		out.Looked, err = d.Look(ctx, topology.LogName(d.Topology.Name), LookOptions{}, func(m deadletter.Message) error {
-			out.add(m)
+		records = nil
+		looked, err = d.Look(ctx, topology.LogName(d.Topology.Name), LookOptions{}, func(m deadletter.Message) error {
+			records = append(records, m.Delivery)
 			return nil
 		})
-		if out.Looked.consumers == 0 || !errors.Is(err, ErrRefused) || time.Since(began) > lockTime {
-			slices.Reverse(out.Runs)
-			return out, err
+		if looked.consumers == 0 || !errors.Is(err, ErrRefused) || time.Since(began) > lockTime {
+			return records, looked, err
 		}
 		if err := pause(ctx, lockPause); err != nil {
-			return out, err
+			return records, looked, err
 		}
 	}
 }
 
 // add reads a record.
-func (e *Ended) add(m deadletter.Message) {
+func (e *Ended) add(m amqp091.Delivery) {
 	var run EndedRun
-	if m.Delivery.Type != recordType || json.Unmarshal(m.Delivery.Body, &run) != nil {
+	switch {
+	case m.Type == commentType:
+	case m.Type != recordType || json.Unmarshal(m.Body, &run) != nil:
 		e.Unreadable++
-		return
+	default:
+		e.Runs = append(e.Runs, run)
 	}
-	e.Runs = append(e.Runs, run)
 }
 
 // Write writes a table of the newest runs, at most so many; zero is all.

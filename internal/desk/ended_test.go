@@ -3,6 +3,7 @@ package desk_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -302,6 +303,10 @@ func TestWithoutAFileNoRunIsRecorded(t *testing.T) {
 	if err := ended.Write(&b, 20, desk.Screen{}); err != nil ||
 		b.String() != "no run that has ended is recorded: without a topology file, none is\n" {
 		t.Errorf("%q, %v", b.String(), err)
+	}
+	known := desk.Comment{Queue: "billing.dead", By: "cause", Value: "rejected", Text: "known"}
+	if _, err := s.desk.Comment(t.Context(), known); !errors.Is(err, desk.ErrRefused) {
+		t.Errorf("a comment: %v", err)
 	}
 }
 

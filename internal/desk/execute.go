@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -159,6 +160,11 @@ func (s *session) tell(p Progress) {
 // process has left in the hold; nil is nothing.
 func (s *session) takeAndSend(ctx context.Context, has *contents) (Result, error) {
 	w, m := s.worker, s.manifest
+	if has != nil {
+		if err := w.refuseSpent(ctx, m); err != nil {
+			return Result{Left: has.messages}, err
+		}
+	}
 	t, err := w.take(ctx, m, has, func(done int) { s.tell(Progress{Phase: Taking, Done: done}) })
 	if err != nil {
 		left := 0
@@ -170,6 +176,31 @@ func (s *session) takeAndSend(ctx context.Context, has *contents) (Result, error
 	r := Result{Missing: t.left, Reordered: t.reordered}
 	s.doubledBefore += t.inDoubt
 	return s.sendTaken(ctx, r, t.taken)
+}
+
+// refuseSpent refuses to take once more from a queue that limits returns, if a message of it has
+// too few left: each process that takes returns what it does not choose. It looks, as others may
+// have returned messages too since the run began. A look harms none.
+func (w *worker) refuseSpent(ctx context.Context, m *manifest) error {
+	state, err := w.desk.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	if t, err := termsOf(state, m.Queue); err != nil || !t.limited {
+		return err
+	}
+	o := LookOptions{Live: m.live(), BesideConsumers: true}
+	looked, err := w.desk.Look(ctx, m.Queue, o, func(deadletter.Message) error { return nil })
+	if errors.Is(err, ErrRefused) {
+		looked.spent = err.Error()
+	} else if err != nil {
+		return err
+	}
+	if looked.spent == "" {
+		return nil
+	}
+	return refusef("%s; then 'dlxctl desk run resume %s' continues, or 'dlxctl desk run return %s' gives back what was taken",
+		looked.spent, m.Run, m.Run)
 }
 
 // sendTaken notes that all is taken, and sends what the hold has.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -35,8 +34,8 @@ type Found struct {
 }
 
 // Discover finds the dead-letter queues of the virtual host on the broker, in the place of a
-// topology file. If dlxctl has applied several topologies there, name is the one to look at, with
-// the queues of no topology. Empty is the only one.
+// topology file, and lets the reader know them. If dlxctl has applied several topologies there,
+// name is the one to look at, with the queues of no topology. Empty is the only one.
 func (d *Desk) Discover(ctx context.Context, name string) error {
 	state, err := d.inspect(ctx)
 	if err != nil {
@@ -80,7 +79,22 @@ func (d *Desk) Discover(ctx context.Context, name string) error {
 	}
 	slices.Sort(d.Found.Work)
 	d.Found.Work = slices.Compact(d.Found.Work)
+	if d.Reader != nil {
+		d.Reader.Known = deadletter.Knows(d.Topology)
+		d.Reader.Known.Route = d.Route
+	}
 	return nil
+}
+
+// Again returns the desk of a virtual host without a topology file, with what the broker tells now.
+// The receiver stays as it is.
+func (d *Desk) Again(ctx context.Context) (*Desk, error) {
+	now := d.As(d.By)
+	if d.Reader != nil {
+		reader := *d.Reader
+		now.Reader = &reader
+	}
+	return now, now.Discover(ctx, cmp.Or(d.Found.Topology, topology.DeskName))
 }
 
 // countHeaderOf returns the header in which the processor of a topology counts attempts, as its
@@ -162,8 +176,8 @@ func (f *Found) Has(queue string) bool {
 	return slices.ContainsFunc(f.Queues, func(k survey.Keeping) bool { return k.Queue == queue })
 }
 
-// Write says in a line that there is no topology file, and how the dead-letter queues were found.
-func (f *Found) Write(w io.Writer) error {
+// String says that there is no topology file, and how the dead-letter queues were found.
+func (f *Found) String() string {
 	var made, fed int
 	var named []string
 	name := ""
@@ -193,8 +207,7 @@ func (f *Found) Write(w io.Writer) error {
 		line = fmt.Sprintf("vhost %s has %s: %s", text.Name(f.VHost), text.Count(len(f.Queues), "dead-letter queue"),
 			text.List(how))
 	}
-	_, err := fmt.Fprintln(w, "no topology file; "+line)
-	return err
+	return "no topology file; " + line
 }
 
 // overviews returns the dead-letter queues, with what the broker tells.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Grouped is messages by what they have in common.
@@ -16,6 +18,8 @@ type Grouped struct {
 	Groups []deadletter.Group
 	// Apart are other ways in which the messages are several groups, if they are one.
 	Apart []deadletter.Apart
+	// Uncommented says why the comments on the groups are not known. Nil: they are.
+	Uncommented error
 }
 
 // GroupBy looks at a queue once, and counts the messages that a request chooses by what they have
@@ -30,7 +34,11 @@ func (d *Desk) GroupBy(ctx context.Context, r Request, ways *deadletter.Ways) (G
 	})
 	chosen := ways.Chosen()
 	groups := counts[chosen].List()
-	return Grouped{ways.By()[chosen].String(), groups, ways.Apart(len(groups))}, p, err
+	out := Grouped{By: ways.By()[chosen].String(), Groups: groups, Apart: ways.Apart(len(groups))}
+	if err == nil {
+		out.Uncommented = d.annotate(ctx, r.Queue, groups)
+	}
+	return out, p, err
 }
 
 // WriteGroups writes groups as a table.
@@ -38,14 +46,30 @@ func WriteGroups(w io.Writer, found Grouped, s Screen) error {
 	if len(found.Groups) == 0 {
 		return nil
 	}
-	rows := [][]string{{"MESSAGES", "SHARE", "FIRST", "LAST", "EXAMPLE", text.Name(found.By)}}
+	commented := slices.ContainsFunc(found.Groups, func(g deadletter.Group) bool { return g.Note != nil })
+	row := func(comment string, cells ...string) []string {
+		if commented {
+			cells = slices.Insert(cells, len(cells)-1, comment)
+		}
+		return cells
+	}
+	rows := [][]string{row("COMMENT", "MESSAGES", "SHARE", "FIRST", "LAST", "EXAMPLE", text.Name(found.By))}
 	for _, g := range found.Groups {
-		rows = append(rows, []string{
+		rows = append(rows, row(noted(g),
 			fmt.Sprint(g.Count), fmt.Sprintf("%.0f%%", g.Share*100), s.when(g.First), s.when(g.Last), g.Example.String(),
 			groupName(g),
-		})
+		))
 	}
 	return text.Table{Rows: rows, Whole: []int{4}}.Write(w, s.Width)
+}
+
+// WriteUncommented says why no comments are shown, if they are not known.
+func WriteUncommented(w io.Writer, found Grouped) error {
+	if found.Uncommented == nil {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "comments on the groups are not shown: %s\n", topology.Printable(found.Uncommented.Error()))
+	return err
 }
 
 // WriteApart says in one line which other ways tell the messages of the only group apart, if any

@@ -107,7 +107,7 @@ func (t *taking) doubt(ctx context.Context) error {
 		return err
 	case v == notAcknowledged:
 		return errors.New("the connection ended before the messages were acknowledged")
-	case v == notKnown:
+	case v == notKnown, t.noLeader: // the witness has a node of its own
 		t.inDoubt = t.acked
 	}
 	return nil

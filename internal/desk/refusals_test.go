@@ -222,6 +222,7 @@ func heldElsewhere() map[string]string {
 		"queue %s is a stream, out of which":         "TestPullRefusals",
 		"a policy gives %s a dead-letter exchange":   "TestARunWhoseRecordCannotBeWritten",
 		"%s has the records of runs":                 "TestTheRecordsAreNoMessages",
+		"without a topology file nothing keeps":      "TestWithoutAFileNoRunIsRecorded",
 		"the message does not tell in which queue":   "TestDiffWithALiveMessage",
 		"the routing key of the message is masked":   "TestDiffWithALiveMessage",
 		"queue %s has priorities":                    "TestPullRefusals",

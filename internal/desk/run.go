@@ -187,6 +187,9 @@ type Result struct {
 	// Moved is how many messages reached their target, Left how many are still in the hold.
 	Moved int `json:"moved"`
 	Left  int `json:"leftInHold"`
+	// Gone is how many messages the run had taken and did not find in its hold when it had sent all
+	// others.
+	Gone int `json:"goneFromHold,omitempty"`
 	// LeftInQueue is how many chosen messages are still in the queue: the run has stopped before it
 	// took them.
 	LeftInQueue int `json:"leftInQueue,omitempty"`

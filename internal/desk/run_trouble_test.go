@@ -98,6 +98,36 @@ func TestReplayKeepsAllOfAMessage(t *testing.T) {
 	}
 }
 
+// The hold of a run is purged while the run sends. The run does not say that messages are left.
+func TestHoldIsPurged(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	chosen, _ := s.bury(t, 2000)
+	q := request(t, desk.Replay)
+	q.Send.Rate = 100
+	p, err := s.desk.Propose(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	purged := false
+	r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
+		if p.Phase == desk.Sending && p.Done >= 20 && !purged {
+			purged = true
+			if _, err := s.ch.QueuePurge(topology.HoldName("shop", p.Run), false); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err != nil || r.Moved < 20 || r.Moved == len(chosen) || r.Left != 0 || r.Gone != len(chosen)-r.Moved ||
+		!strings.Contains(r.Stopped, "it was purged") {
+		t.Fatalf("of %d: %+v, %v", len(chosen), r, err)
+	}
+	if r, err = s.desk.Resume(t.Context(), r.Run, nil, nil); err != nil || !r.Ended || r.Moved != 0 {
+		t.Errorf("resumed: %+v, %v", r, err)
+	}
+	s.tidy(t)
+}
+
 // The connections are cut while a run takes and while it sends. It says how to continue, and
 // nothing is lost.
 func TestRunCut(t *testing.T) {

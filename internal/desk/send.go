@@ -75,7 +75,11 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 		err = x.run(ctx)
 	}
 	kept()
-	if err == nil && x.left == 0 {
+	switch {
+	case err == nil && x.left > 0: // basic.get has found the hold empty
+		r.Gone, x.left = x.left, 0
+		err = stopped("the hold has no more messages: it was purged, a policy expired them, or another program has them unacknowledged")
+	case err == nil:
 		r.Ended, err = x.end(whole, ctx)
 	}
 	r.Left = x.left

@@ -60,6 +60,7 @@ type taking struct {
 	pending int
 	// unsettled: the queue may not have lost all that was acknowledged.
 	unsettled bool
+	noLeader  bool   // of a pull: it may have forgotten what was acknowledged
 	witness   string // of a pull
 	report    func(done int)
 
@@ -200,6 +201,7 @@ func (t *taking) run(ctx context.Context) error {
 	t.unsettled = errors.Is(released, amqp.ErrUnsettled)
 	if t.manifest.live() {
 		t.reordered = errors.Is(released, amqp.ErrReordered)
+		t.noLeader = errors.Is(released, amqp.ErrNoLeader)
 		released = ignore(released, amqp.ErrReordered)
 	}
 	return errors.Join(err, ignore(released, amqp.ErrUnsettled))

@@ -171,6 +171,9 @@ func WriteResult(w io.Writer, a Action, r Result) error {
 	if r.Left > 0 {
 		fmt.Fprintf(&b, "; %d left in its hold", r.Left)
 	}
+	if r.Gone > 0 {
+		fmt.Fprintf(&b, "; %d not in its hold any more", r.Gone)
+	}
 	if r.LeftInQueue > 0 {
 		fmt.Fprintf(&b, "; %d still in %s", r.LeftInQueue, text.Name(r.Queue))
 	}

@@ -144,6 +144,7 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 	if n := h.moved.Load(); n > 0 {
 		r.say("abort: moved %s from %s back to %s", messages(n), m.New, m.Legacy)
 	}
+	r.reportAgain("abort", h)
 	switch {
 	case errors.Is(err, errStuck):
 		return h.stuck(reverse)

@@ -209,12 +209,7 @@ func (r *Runner) reportMoved(m Move, h *mover, moved, backlog int64) {
 		r.say("drain: %s came to %s since, by its name through the default exchange: moved to %s",
 			messages(n), m.Legacy, m.New)
 	}
-	if h.again > 0 {
-		r.say("drain: %s had been delivered before; they are doubled if migrate was killed or lost its connection while they were in flight, and else not%s",
-			messages(h.again), listIDs(h.ids, h.again))
-		h.doubled += h.again
-		h.again, h.ids = 0, nil
-	}
+	r.reportAgain("drain", h)
 	if n := h.malformed; n > 0 {
 		r.say("drain: the x-death of %s was not written by RabbitMQ, and 3.x fails on it; it was moved to the header retry-x-death",
 			messages(n))
@@ -224,6 +219,17 @@ func (r *Runner) reportMoved(m Move, h *mover, moved, backlog int64) {
 		r.say("drain: %s lost the x-death header that the broker had added: with it the headers were larger than the broker accepts",
 			messages(n))
 		h.shortened = 0
+	}
+}
+
+// reportAgain reports how many of the moved messages had been delivered before. stage is drain or
+// abort.
+func (r *Runner) reportAgain(stage string, h *mover) {
+	if h.again > 0 {
+		r.say("%s: %s had been delivered before; they are doubled if migrate was killed or lost its connection while they were in flight, and else not%s",
+			stage, messages(h.again), listIDs(h.ids, h.again))
+		h.doubled += h.again
+		h.again, h.ids = 0, nil
 	}
 }
 

@@ -385,6 +385,39 @@ to migrate after all: dlxctl migrate old --yes -f \S+$`).FindStringSubmatch(said
 	}
 }
 
+// An abort that is killed while it moves messages back cannot say anything; the next one says how
+// many it may have doubled.
+func TestAbortSaysWhatIsDoubled(t *testing.T) {
+	t.Parallel()
+	dlxctl := brokertest.Program(t)
+	s := newStage(t, "quorum", nil)
+	if c, said := s.command(t, dlxctl, "--yes", "--settle", "10ms", "--until", "cutover"); c.Run() != nil {
+		t.Fatalf("the cutover:\n%s", said)
+	}
+	const n = 10_000
+	brokertest.Fill(t, s.target.Confirming(t), "d", "a", n, 10)
+	c, _ := s.command(t, dlxctl, "abort", "--yes", "--settle", "10ms")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.Eventually(t, "the messages to move", func() bool { return s.ready(t, "old") > 0 })
+	_ = c.Process.Kill() // it runs: it waits a second at least once all is moved
+	_ = c.Wait()         // it was killed
+	c, said := s.command(t, dlxctl, "abort", "--yes", "--settle", "10ms", "--lock-timeout", "20s")
+	if c.Run() != nil || s.exists(t, "new") {
+		t.Fatalf("the next abort:\n%s", said)
+	}
+	twice := s.ready(t, "old") - n
+	match := regexp.MustCompile(`(?m)^abort: ([\d,]+) messages? had been delivered before; they are doubled if migrate`).
+		FindStringSubmatch(said.String())
+	if match == nil {
+		t.Fatalf("%d messages are doubled, and it says nothing of it:\n%s", twice, said)
+	}
+	if most := number(t, match[1]); twice < 0 || twice > most || most > 1000 {
+		t.Errorf("%d messages are doubled; it says:\n%s", twice, said)
+	}
+}
+
 // ready returns how many messages are ready in a queue.
 func (s *stage) ready(t *testing.T, queue string) int {
 	t.Helper()

@@ -29,8 +29,12 @@ func (s *Set) Effective(q topology.Queue) topology.Arguments {
 }
 
 // WithPolicies returns the arguments of a queue as they apply together with policies of these
-// definitions: its policy and its operator policy.
+// definitions: its policy and its operator policy. Without any they are the arguments of the queue
+// itself. The caller does not change them.
 func WithPolicies(q topology.Queue, definitions ...topology.Arguments) topology.Arguments {
+	if len(definitions) == 0 && q.Arguments != nil {
+		return q.Arguments
+	}
 	out := topology.Arguments{}
 	maps.Copy(out, q.Arguments)
 	for _, definition := range definitions {

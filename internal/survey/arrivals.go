@@ -28,9 +28,10 @@ const (
 type Hop struct {
 	Keys    Keys
 	Verdict Verdict
-	// Result is that of a key that reaches no queue, if there is one, and Sample that key.
-	Result route.Result
-	Sample string
+	// Sample is a key that reaches no queue, if there is one, and Lost and Stuck are those of its
+	// [route.Result]. The rest of that is not kept: there are as many as queues.
+	Sample      string
+	Lost, Stuck []route.End
 	// Queues are the queues that some of them reach, sorted.
 	Queues []string
 	// Known is true if messages of services are known to take it.
@@ -40,11 +41,11 @@ type Hop struct {
 }
 
 // Loses reports whether messages of a hop are lost there and then, for all that the objects tell.
-func (h Hop) Loses() bool { return h.Verdict == Nowhere && len(h.Result.Lost) > 0 }
+func (h Hop) Loses() bool { return h.Verdict == Nowhere && len(h.Lost) > 0 }
 
 // Why says why messages of a hop are lost.
 func (h Hop) Why() string {
-	ends := slices.Concat(h.Result.Lost, h.Result.Stuck)
+	ends := slices.Concat(h.Lost, h.Stuck)
 	if len(ends) == 0 {
 		return "no binding matches"
 	}
@@ -223,7 +224,7 @@ func (s *Survey) hop(q *Queue, k Keys) Hop {
 			h.Verdict = Unknown
 		default:
 			if !none {
-				h.Result, h.Sample = result, sample
+				h.Sample, h.Lost, h.Stuck = sample, result.Lost, result.Stuck
 			}
 			none = true
 		}

@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -17,6 +18,11 @@ var ErrReordered = errors.New("the messages are back in the queue, maybe behind 
 // channel or its connection ended too early, or the leader of the queue is silent. Nothing is lost:
 // the queue may still have messages of which a copy is safe elsewhere.
 var ErrUnsettled = errors.New("the connection ended before the queue had taken all acknowledgements; messages that were moved may be in the queue too")
+
+// ErrNoLeader is ErrUnsettled of a Holder with First whose queue has no leader: the channel has
+// acknowledged, its witness says so, and the queue may have lost the acknowledgements with its
+// leader.
+var ErrNoLeader = fmt.Errorf("%w; the queue has no leader", ErrUnsettled)
 
 // ErrGivenBack is the error of a Holder that no longer holds messages.
 var ErrGivenBack = errors.New("the messages were given back")
@@ -119,6 +125,7 @@ type Holder struct {
 	overtaken bool // others may have got messages in spite of First
 	others    int  // consumers that the queue had before
 	unsettled bool // acknowledgements may not have reached the queue
+	noLeader  bool // the queue has not answered since the last ones, with First
 }
 
 // block is what one channel holds.

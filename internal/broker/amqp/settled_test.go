@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -212,6 +213,19 @@ func TestASilentLeaderIsNotAnEmptyQueue(t *testing.T) {
 	member("sys:suspend")
 	if ready, _, err := counter.Settled(t.Context(), queue, 0); !errors.Is(err, broker.ErrRefused) {
 		t.Errorf("a queue whose leader stays silent has %d messages: %v", ready, err)
+	}
+	member("sys:resume")
+
+	// A Holder with First does not believe that acknowledgements have arrived.
+	brokertest.Fill(t, ch, "", queue, n, 16)
+	brokertest.Eventually(t, "the messages of the queue", func() bool { return brokertest.Ready(t, ch, queue) == n })
+	h = dial(t, target).Holder(queue, amqp.HolderOptions{Messages: n, First: true}.AnswerTime(2*time.Second))
+	if err := h.Take(t.Context(), h.Ack); err != nil {
+		t.Fatal(err)
+	}
+	member("sys:suspend")
+	if err := h.Release(); !errors.Is(err, amqp.ErrNoLeader) {
+		t.Errorf("Release: %v", err)
 	}
 	member("sys:resume")
 }

@@ -147,7 +147,7 @@ func (p *Page) proposed(ctx context.Context, w http.ResponseWriter, request desk
 		return desk.Proposal{}, err
 	}
 	defer done()
-	return p.Engine.Propose(ctx, request)
+	return p.sources.now().Engine.Propose(ctx, request)
 }
 
 // check refuses what the page does not ask the engine for.
@@ -247,7 +247,7 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 		answer(w, runAnswer{ask.Run})
 		return
 	}
-	runs, err := p.Engine.Runs(r.Context())
+	runs, err := p.sources.now().Engine.Runs(r.Context())
 	if err != nil {
 		failed(w, err)
 		return

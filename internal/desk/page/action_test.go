@@ -3,11 +3,13 @@ package page_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
@@ -237,7 +239,9 @@ func TestManyMessagesAreReadInWindows(t *testing.T) {
 	if last["handle"] != "a1b2c3004e1f" || last["position"] != 19_999.0 {
 		t.Errorf("the last message is %v at %v", last["handle"], last["position"])
 	}
-	s.look(t, map[string]any{})
+	for range 10 {
+		s.look(t, map[string]any{})
+	}
 	s.get(t, http.StatusGone, fmt.Sprintf("/api/rows?snapshot=%s", snapshot["id"]))
 }
 
@@ -266,6 +270,35 @@ func TestASnapshotIsLight(t *testing.T) {
 	t.Logf("%v messages: %.0f MiB", snapshot["listed"], used)
 	if used > 110 {
 		t.Errorf("a snapshot of %v messages uses %.0f MiB; docs/desk-page.md says 100", snapshot["listed"], used)
+	}
+}
+
+// Ten people open a queue, in two ways: there are two looks, and each person gets the list that was
+// asked for, also after the others have looked. A person who asks for a look gets one that begins
+// after that.
+func TestPeopleShareALook(t *testing.T) {
+	t.Parallel()
+	e := &engine{views: orders(1000)}
+	s := serve(t, e).signIn(t)
+	asks := []map[string]any{{"opens": true}, {"opens": true, "where": `cause == "expired"`}}
+	var all sync.WaitGroup
+	answers := make([]map[string]any, 10)
+	for i := range answers {
+		all.Go(func() { answers[i] = s.look(t, maps.Clone(asks[i%2])) })
+	}
+	all.Wait()
+	for i, a := range answers {
+		if got, want := a["matched"], []float64{1000, 200}[i%2]; got != want || a["id"] != answers[i%2]["id"] {
+			t.Errorf("person %d got %v messages, want %v, of snapshot %v", i, got, want, a["id"])
+		}
+		s.get(t, 200, fmt.Sprintf("/api/rows?snapshot=%v", a["id"]))
+	}
+	if e.looks != 2 {
+		t.Errorf("%d looks, want 2", e.looks)
+	}
+	again := s.look(t, map[string]any{})
+	if e.looks != 3 || again["id"] == answers[0]["id"] {
+		t.Errorf("%d looks: a person who asks for a look got that of before", e.looks)
 	}
 }
 

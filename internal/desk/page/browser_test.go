@@ -294,6 +294,85 @@ func TestThePageWorksWithTheKeyboard(t *testing.T) {
 	b.silentBut("400") // the wrong filter
 }
 
+// The address of the page has what was asked, the group and the message: Back undoes a step, a
+// reload keeps the page, and another person sees the same by the link.
+func TestTheAddressHasTheState(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	e := &engine{views: orders(1204)}
+	s := serve(t, e)
+	b := browse(t)
+	b.open(s, "/queue/billing.dead")
+	b.until(rowsThere)
+	b.run(chromedp.SetValue(`#where`, `attempts == 4 && key != ""`), chromedp.SetValue(`#by`, "key"),
+		chromedp.Click(`form button`))
+	b.until(`document.querySelector(".groups h2").textContent === "By key" && location.hash.includes("by=key")`)
+	b.do(`[...document.querySelectorAll(".groups button")].find((g) => g.title === "order.changed").click()`)
+	group := `document.querySelector(".scope").textContent.includes("group of 301 messages")`
+	b.until(group + ` && document.querySelectorAll(".row .cause").length > 5`)
+	b.do(`document.querySelector("#row-1 .summary").click()`)
+	message := `document.querySelector(".message h1")?.textContent === "a1b2c3000006"`
+	b.until(message + ` && location.hash.includes("message=a1b2c3000006")`)
+	link := eval[string](b, `location.hash`)
+	b.do(`history.back()`)
+	b.until(`!document.querySelector(".message") && ` + group)
+	b.do(`history.back()`)
+	b.until(`/all 1.204 messages that match/.test(document.querySelector(".scope").textContent)`)
+	b.do(`history.back()`)
+	b.until(`document.getElementById("where").value === "" && document.querySelector(".groups h2").textContent === "By error"`)
+	b.do(`history.go(3)`)
+	b.until(message + " && " + group)
+	looks := e.looks
+	b.run(chromedp.Reload())
+	b.until(message + " && " + group + ` && document.getElementById("by").value === "key"`)
+	if e.looks != looks {
+		t.Errorf("a reload looked %d times at the queue again", e.looks-looks)
+	}
+	b.run(chromedp.Navigate("about:blank"), chromedp.Navigate(s.http.URL+"/"+link))
+	b.until(message + " && " + group)
+	// What is not there any more is said, and the rest is shown.
+	b.do(`location.hash = "#/queue/billing.dead?by=key&group=order.lost&message=000000000000"`)
+	b.until(`document.getElementById("hint").textContent.includes("The group order.lost is not there any more")`)
+	b.until(`document.querySelector(".message").textContent.includes("message 000000000000 is not in this list")`)
+	b.silentBut("404")
+}
+
+// A person says what is known about a group, and another who opens the queue reads it. A read-only
+// page shows it too.
+func TestAGroupHasAComment(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	e := &engine{views: orders(40)}
+	s := serve(t, e, "park")
+	b := browse(t)
+	b.open(s, "/queue/billing.dead?by=cause&group=expired")
+	b.until(`document.querySelector(".scope")?.textContent.includes("group of 8 messages")`)
+	b.run(chromedp.Click(`[data-action=comment]`), chromedp.WaitVisible(`#o-text`))
+	b.until(`document.activeElement.id === "o-text"`)
+	b.run(chromedp.KeyEvent("known, <b>ticket</b> 4711" + kb.Enter))
+	shown := `document.querySelector(".groups .comment")?.textContent === "known, <b>ticket</b> 4711 (ann@laptop)"`
+	b.until(shown + ` && !document.getElementById("dialog").open`)
+	b.shoot("comment-light")
+	want := desk.Comment{Queue: "billing.dead", By: "cause", Value: "expired", Text: "known, <b>ticket</b> 4711"}
+	got := e.comments[0]
+	got.Author, got.At = "", time.Time{}
+	if len(e.comments) != 1 || got != want {
+		t.Errorf("the comments are %+v, want %+v", e.comments, want)
+	}
+	b.run(chromedp.Reload())
+	b.until(shown)
+	b.silent()
+	reads := serve(t, e).signIn(t)
+	snapshot := reads.look(t, map[string]any{"by": "cause"})
+	if text := fmt.Sprint(snapshot["groups"]); !strings.Contains(text, "4711") {
+		t.Errorf("a read-only page shows the groups %s", text)
+	}
+	ask := map[string]any{"snapshot": snapshot["id"], "group": 0, "text": "mine"}
+	if says := reads.post(t, 403, "/api/comment", ask)["error"]; says != "this page is read-only; start it with --allow, or use 'dlxctl desk comment'" {
+		t.Errorf("a read-only page says %q", says)
+	}
+}
+
 // silentBut checks the console, except for answers with a status that the test provokes.
 func (b *tab) silentBut(status string) {
 	b.t.Helper()

@@ -12,12 +12,29 @@ import (
 
 // For makes the page that of a desk: its engine, its queues, and what is shown of them.
 func (c *Config) For(d *desk.Desk) {
-	c.Engine = d
-	c.As = func(by string) Engine { return d.As(by) }
-	c.Plain = &deadletter.Reader{Decoder: d.Reader.Decoder, Known: d.Reader.Known}
+	c.Source = sourceOf(d)
 	c.Topology, c.VHost, c.Broker, c.By = d.Topology.Name, d.Endpoint.VHost, d.Endpoint.AMQP.Host, d.By
-	c.Roles = roles(d)
-	c.Queues = func(ctx context.Context) ([]Queue, error) { return queues(ctx, d) }
+	if d.Found == nil {
+		return
+	}
+	c.Topology = d.Found.Topology
+	c.Renew = func(ctx context.Context) (Source, error) {
+		now, err := d.Again(ctx)
+		return sourceOf(now), err
+	}
+}
+
+// sourceOf returns the source that a desk is.
+func sourceOf(d *desk.Desk) Source {
+	s := Source{
+		Engine: d, As: func(by string) Engine { return d.As(by) }, Roles: roles(d),
+		Plain:  &deadletter.Reader{Decoder: d.Reader.Decoder, Known: d.Reader.Known},
+		Queues: func(ctx context.Context) ([]Queue, error) { return queues(ctx, d) },
+	}
+	if d.Found != nil {
+		s.Notice = d.Found.String()
+	}
+	return s
 }
 
 // roles names what the queues are for that the page shows.

@@ -32,22 +32,30 @@ type Canceler interface {
 	Cancel(ctx context.Context, id string) error
 }
 
+// Commenter keeps what people say about groups of dead letters.
+type Commenter interface {
+	Comment(ctx context.Context, c desk.Comment) (desk.Comment, error)
+	Comments(ctx context.Context, queue string) (desk.Comments, error)
+}
+
 // Engine is the desk behind the page. *desk.Desk implements it.
 type Engine interface {
 	Picker
 	Mover
 	Runner
 	Canceler
+	Commenter
 }
 
 var _ Engine = (*desk.Desk)(nil)
 
 // engine returns the engine that acts in the name of a person.
 func (p *Page) engine(who person) Engine {
-	if p.As == nil || who.name == p.By {
-		return p.Engine
+	s := p.sources.now()
+	if s.As == nil || who.name == p.By {
+		return s.Engine
 	}
-	return p.As(who.name)
+	return s.As(who.name)
 }
 
 // Viewer makes the view of a message. *deadletter.Reader implements it.

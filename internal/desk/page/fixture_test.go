@@ -37,6 +37,7 @@ type engine struct {
 	canceled []string
 	returned []string
 	refusals []string
+	comments []desk.Comment
 	// step lets a run send one message more; nil sends all at once.
 	step chan struct{}
 }
@@ -185,6 +186,21 @@ func (e *engine) Return(_ context.Context, id string, _ func(desk.Progress)) (de
 	return desk.Result{Run: id, Moved: 5}, nil
 }
 
+// Comment keeps the last comment, as of ann@laptop.
+func (e *engine) Comment(_ context.Context, c desk.Comment) (desk.Comment, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c.Author, c.At = "ann@laptop", now()
+	e.comments = append(e.comments, c)
+	return c, nil
+}
+
+func (e *engine) Comments(_ context.Context, queue string) (desk.Comments, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return desk.CommentsOn(queue, e.comments), nil
+}
+
 func (e *engine) Cancel(_ context.Context, id string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -301,11 +317,11 @@ func serveWith(t *testing.T, e *engine, change func(*page.Config), allow ...stri
 		t.Fatal(err)
 	}
 	c := page.Config{
-		Engine: e, Plain: e, Queues: e.queues, Topology: "shop", VHost: "/", Broker: "rabbit.example.com",
-		By: "ann@laptop", Allow: allowed, Line: line, Roles: map[string]string{
+		Source: page.Source{Engine: e, Plain: e, Queues: e.queues, Roles: map[string]string{
 			"billing.dead": "dead-letter", "crm.inbox.dead": "dead-letter", "drop.dead": "dead-letter", "shop.parked": "parked",
 			"shop.unroutable": "unroutable",
-		},
+		}},
+		Topology: "shop", VHost: "/", Broker: "rabbit.example.com", By: "ann@laptop", Allow: allowed, Line: line,
 	}
 	change(&c)
 	p, err := page.New(c)

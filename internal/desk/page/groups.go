@@ -1,6 +1,7 @@
 package page
 
 import (
+	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
 // grouped is the groups of messages in one way.
@@ -29,6 +31,8 @@ type group struct {
 	Handle string    `json:"handle"`
 	// Where is the expression that chooses the group; empty if none does.
 	Where string `json:"where"`
+	// Comment is the last that a person has said about the group. Left out: nothing.
+	Comment *deadletter.Note `json:"comment,omitempty"`
 }
 
 // add adds a message to its group and returns the number of the group.
@@ -65,6 +69,50 @@ func (g *grouped) sort() []int32 {
 	}
 	g.Groups = sorted
 	return place
+}
+
+// commented returns the snapshot with what people have said about the groups by now, or else why
+// that is not known.
+func (s *snapshot) commented(comments desk.Comments, err error) *snapshot {
+	now := *s
+	now.Groups = slices.Clone(s.Groups)
+	for i, g := range now.Groups {
+		now.Groups[i].Comment = comments.Of(s.by, g.Value)
+	}
+	if err != nil {
+		now.Uncommented = "comments on the groups are not shown: " + err.Error()
+	}
+	return &now
+}
+
+// comment writes a comment on a group of a look.
+func (p *Page) comment(w http.ResponseWriter, r *http.Request) {
+	var ask struct {
+		Snapshot string `json:"snapshot"`
+		Group    int    `json:"group"`
+		Text     string `json:"text"`
+	}
+	if !read(w, r, &ask) {
+		return
+	}
+	who := personOf(r)
+	if len(who.allow) == 0 {
+		fail(w, http.StatusForbidden, "this page is read-only; start it with --allow, or use 'dlxctl desk comment'")
+		return
+	}
+	s := p.snapshots.find(ask.Snapshot)
+	if s == nil || ask.Group < 0 || ask.Group >= len(s.Groups) {
+		fail(w, http.StatusGone, errReplaced.Error())
+		return
+	}
+	c, err := p.engine(who).Comment(r.Context(), desk.Comment{
+		Queue: s.Request.Queue, By: s.by, Value: s.Groups[ask.Group].Value, Text: ask.Text,
+	})
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	answer(w, deadletter.Note{Text: c.Text, Author: c.Author, At: c.At})
 }
 
 // expression returns the expression that chooses the group of a message. Empty if none does, as

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -215,10 +216,30 @@ func typeName(v any) string {
 	}
 }
 
-// messageRequest names a message of a snapshot.
+// messageRequest names a message of a snapshot: by its row, or by its handle, as a link does.
 type messageRequest struct {
 	Snapshot string `json:"snapshot"`
 	Row      int    `json:"row"`
+	Handle   string `json:"handle"`
+}
+
+// place returns the snapshot that a request names, and the row of the message in it. It answers the
+// request and returns nil if there is none.
+func (p *Page) place(w http.ResponseWriter, ask messageRequest) (s *snapshot, at int) {
+	s, at = p.snapshots.find(ask.Snapshot), ask.Row
+	if s != nil && ask.Handle != "" {
+		at = slices.IndexFunc(s.rows, func(r row) bool { return r.name() == ask.Handle })
+	}
+	switch {
+	case s == nil, ask.Handle == "" && (at < 0 || at >= len(s.rows)):
+		fail(w, http.StatusGone, errReplaced.Error())
+	case at < 0:
+		fail(w, http.StatusNotFound, fmt.Sprintf("message %s is not in this list: it was moved, or the filter leaves it out",
+			ask.Handle))
+	default:
+		return s, at
+	}
+	return nil, 0
 }
 
 // message answers with one message: from the snapshot, or from a new look if the message is too
@@ -228,14 +249,13 @@ func (p *Page) message(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &ask) {
 		return
 	}
-	s := p.snapshots.find(ask.Snapshot)
-	if s == nil || ask.Row < 0 || ask.Row >= len(s.rows) {
-		fail(w, http.StatusGone, errReplaced.Error())
+	s, at := p.place(w, ask)
+	if s == nil {
 		return
 	}
-	d, kept := s.views[ask.Row]
+	d, kept := s.views[at]
 	if !kept {
-		err := p.again(r.Context(), w, s, ask.Row, func(_ deadletter.Message, v deadletter.View) { d = newDetail(v) })
+		err := p.again(r.Context(), w, s, at, func(_ deadletter.Message, v deadletter.View) { d = newDetail(v) })
 		if err != nil {
 			failed(w, err)
 			return
@@ -253,12 +273,12 @@ func (p *Page) again(ctx context.Context, w http.ResponseWriter, s *snapshot, at
 	found func(deadletter.Message, deadletter.View),
 ) error {
 	row := s.rows[at]
-	name := deadletter.NameOf(row.handle, int(row.copies))
+	name := row.name()
 	whole := fmt.Sprintf("%s#%d", string(row.handle), row.copies)
 	choice := desk.Request{Queue: s.Request.Queue, Handles: []string{whole}, Look: p.Look}
 	// Messages before it may have been removed since, but none are ever added there.
 	choice.Look.Messages = int(row.position) + 1
-	_, err := p.pick(ctx, w, choice, func(m deadletter.Message, v deadletter.View) error {
+	err := p.pick(ctx, w, choice, func(m deadletter.Message, v deadletter.View) error {
 		found(m, v)
 		return errFound
 	})
@@ -292,13 +312,12 @@ func (p *Page) source(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusForbidden, who.refusal(desk.Edit))
 		return
 	}
-	s := p.snapshots.find(ask.Snapshot)
-	if s == nil || ask.Row < 0 || ask.Row >= len(s.rows) {
-		fail(w, http.StatusGone, errReplaced.Error())
+	s, at := p.place(w, ask)
+	if s == nil {
 		return
 	}
 	text, refusal := "", ""
-	err := p.again(r.Context(), w, s, ask.Row, func(m deadletter.Message, v deadletter.View) {
+	err := p.again(r.Context(), w, s, at, func(m deadletter.Message, v deadletter.View) {
 		text, refusal = p.editable(m, v)
 	})
 	switch {
@@ -314,7 +333,7 @@ func (p *Page) source(w http.ResponseWriter, r *http.Request) {
 // editable returns the body of a message as text that can be sent back, or why there is none.
 func (p *Page) editable(m deadletter.Message, v deadletter.View) (text, refusal string) {
 	const fix = "; edit it with 'dlxctl desk edit'"
-	open, raw := p.Plain.View(m), m.Delivery.Body
+	open, raw := p.sources.now().Plain.View(m), m.Delivery.Body
 	switch {
 	case v.Body.Text != open.Body.Text || v.Body.Format != open.Body.Format:
 		return "", "values of the body are masked, and the page never shows these" + fix
@@ -326,7 +345,7 @@ func (p *Page) editable(m deadletter.Message, v deadletter.View) (text, refusal 
 	case !utf8.Valid(raw):
 		return "", "the body is not valid UTF-8" + fix
 	}
-	draft, err := p.Plain.Draft(m)
+	draft, err := p.sources.now().Plain.Draft(m)
 	if err != nil {
 		return "", err.Error() + fix
 	}
@@ -346,13 +365,13 @@ type edited struct {
 func (p *Page) edited(ctx context.Context, w http.ResponseWriter, ask Ask) (out edited, err error) {
 	found := false
 	choice := desk.Request{Queue: ask.Queue, Handles: ask.Handles, Look: p.Look}
-	_, err = p.pick(ctx, w, choice, func(m deadletter.Message, v deadletter.View) error {
+	err = p.pick(ctx, w, choice, func(m deadletter.Message, v deadletter.View) error {
 		found = true
 		draft, refusal := p.editable(m, v)
 		if out.refusal = refusal; refusal != "" {
 			return errFound
 		}
-		e, err := p.Plain.FromDraft(m, deadletter.LineEnds([]byte(draft), []byte(*ask.Body)))
+		e, err := p.sources.now().Plain.FromDraft(m, deadletter.LineEnds([]byte(draft), []byte(*ask.Body)))
 		switch {
 		case err != nil:
 			out.refusal = err.Error()
@@ -364,7 +383,7 @@ func (p *Page) edited(ctx context.Context, w http.ResponseWriter, ask Ask) (out 
 		after := m
 		after.Delivery.Body = e.Body
 		out.body = bytes.Clone(e.Body)
-		out.diff = deadletter.Diff("before", v.Body.Text, "after", p.Plain.View(after).Body.Text)
+		out.diff = deadletter.Diff("before", v.Body.Text, "after", p.sources.now().Plain.View(after).Body.Text)
 		return errFound
 	})
 	switch {

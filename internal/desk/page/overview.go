@@ -38,8 +38,9 @@ type sessionAnswer struct {
 // queuesAnswer is the overview.
 type queuesAnswer struct {
 	Queues []overviewRow `json:"queues"`
-	// Notice says what is not known.
+	// Notice says what is not known, and Found how the queues were found without a topology file.
 	Notice  string    `json:"notice"`
+	Found   string    `json:"found"`
 	At      time.Time `json:"at"`
 	Command string    `json:"command"`
 }
@@ -70,12 +71,17 @@ type overviewRow struct {
 // last look that a person has asked for.
 func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 	at := p.Now().UTC() // the counts are up to 5 seconds older
-	list, err := p.Queues(r.Context())
+	source, err := p.sources.renewed(r.Context(), at)
 	if err != nil {
 		failed(w, err)
 		return
 	}
-	runs, err := p.Engine.Runs(r.Context())
+	list, err := source.Queues(r.Context())
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	runs, err := source.Engine.Runs(r.Context())
 	notice := ""
 	if err != nil { // the queues can be shown anyway
 		notice = "the runs are unknown: " + err.Error()
@@ -83,7 +89,7 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 	var rows []overviewRow
 	for _, q := range list {
 		row := overviewRow{
-			Name: q.Name, Type: q.Type, Role: p.Roles[q.Name], Owner: q.Owner, Messages: q.Messages,
+			Name: q.Name, Type: q.Type, Role: source.Roles[q.Name], Owner: q.Owner, Messages: q.Messages,
 			Unacknowledged: q.Unacknowledged, Consumers: q.Consumers,
 		}
 		for _, run := range runs {
@@ -91,7 +97,7 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 				row.Runs = append(row.Runs, run.ID)
 			}
 		}
-		if s := p.snapshots.of(q.Name); s != nil && s.whole() {
+		if s := p.snapshots.of(q.Name); s != nil {
 			row.LookedAt, row.Oldest, row.Recent = s.At, s.First, s.Recent
 			if len(s.Groups) > 0 && (s.Request.By == "error" || s.Request.By == "cause") {
 				row.TopCause = s.Groups[0].Value
@@ -99,7 +105,7 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 		}
 		rows = append(rows, row)
 	}
-	answer(w, queuesAnswer{rows, notice, at, p.Line("desk")})
+	answer(w, queuesAnswer{rows, notice, source.Notice, at, p.Line("desk")})
 }
 
 // whole reports whether a look chose all messages.
@@ -121,7 +127,7 @@ type shownRun struct {
 // runs answers with the runs: those of this page, and those of the broker that another process
 // started.
 func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
-	all, err := p.Engine.Runs(r.Context())
+	all, err := p.sources.now().Engine.Runs(r.Context())
 	if err != nil {
 		failed(w, err)
 		return
@@ -191,7 +197,7 @@ type endedRun struct {
 
 // ended answers with the runs that have ended.
 func (p *Page) ended(w http.ResponseWriter, r *http.Request) {
-	all, err := p.Engine.EndedRuns(r.Context())
+	all, err := p.sources.now().Engine.EndedRuns(r.Context())
 	if err != nil {
 		failed(w, err)
 		return

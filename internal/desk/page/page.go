@@ -10,6 +10,7 @@
 package page
 
 import (
+	"context"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
@@ -28,18 +30,12 @@ var embedded embed.FS
 
 // Config is what a page shows, and to whom.
 type Config struct {
-	Engine Engine
-	// As returns the engine that writes another name than By into its runs. Nil: all runs are of By.
-	As func(by string) Engine
-	// Plain makes views in which nothing is masked. The page compares such a view with the
-	// redacted one of a message that is to be edited, and never shows it.
-	Plain Editor
-	// Queues lists the queues of the overview, and Roles names what each queue is for that the
-	// page may look at: dead-letter, parked or unroutable.
-	Queues Queues
-	Roles  map[string]string
+	Source
+	// Renew returns the source anew, as queues come and go. Nil: it is known from the topology file,
+	// and stays.
+	Renew func(context.Context) (Source, error)
 	// Topology, VHost, Broker and By are shown: the name of the topology, where the broker is,
-	// and who acts.
+	// and who acts. Without a name there is no topology.
 	Topology, VHost, Broker, By string
 	// Look limits each look.
 	Look desk.LookOptions
@@ -59,6 +55,7 @@ type Config struct {
 // Page is the server of one desk.
 type Page struct {
 	Config
+	sources   sources
 	sessions  sessions
 	snapshots snapshots
 	proposals proposals
@@ -82,6 +79,7 @@ func New(c Config) (*Page, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Page{Config: c, looking: make(chan struct{}, 1)}
+	p.sources.start(c)
 	p.jobs.changed = sync.NewCond(&p.jobs.mu)
 	p.sessions.start(c.Access)
 	assets, err := fs.Sub(embedded, "assets")
@@ -133,6 +131,7 @@ func (p *Page) table(files http.HandlerFunc) []route {
 		{"POST /api/message", reader, p.message, []any{detail{}}},
 		{"POST /api/command", reader, p.shown, []any{commandAnswer{}}},
 		{"POST /api/sign-out", reader, p.signOut, []any{signOutAnswer{}}},
+		{"POST /api/comment", operator, p.comment, []any{deadletter.Note{}}},
 		{"POST /api/propose", operator, p.propose, []any{shownProposal{}}},
 		{"POST /api/execute", operator, p.execute, []any{jobAnswer{}}},
 		{"POST /api/runs/{do}", operator, p.act, []any{jobAnswer{}, runAnswer{}}},

@@ -34,7 +34,7 @@ func TestThePageSaysWhatToDo(t *testing.T) {
 	}{
 		{"/api/propose", dead(fields{"action": "drop"}), 403, `"drop" is not an action of the page; the page can replay, discard, edit, park`},
 		{"/api/propose", dead(fields{"action": "park"}), 403, "this page may not park; start it with 'dlxctl desk serve --allow park', or use the command line"},
-		{"/api/propose", dead(fields{"queue": "billing"}), 404, `"billing" is not a dead-letter queue of this topology; 'dlxctl peek' reads any queue`},
+		{"/api/propose", dead(fields{"queue": "billing"}), 404, `"billing" is not one of the dead-letter queues that this page shows; 'dlxctl peek' reads any queue`},
 		{"/api/propose", dead(fields{"handles": make([]string, 1001)}), 400, "1001 messages are chosen one by one, and the page accepts up to 1000; choose with a filter"},
 		{"/api/propose", dead(fields{"action": "edit"}), 400, "an edit needs one message and its new body; open the message, and edit it there"},
 		{"/api/propose", dead(fields{"body": "{}"}), 400, "only an edit has a new body; leave it out"},
@@ -43,8 +43,8 @@ func TestThePageSaysWhatToDo(t *testing.T) {
 		{"/api/execute", fields{"proposal": proposal, "expect": 1}, 409, "expected 1, chosen 37; nothing was moved; ask again what it would do"},
 		{"/api/runs/resume", fields{"run": "gone"}, 404, `no run "gone" is in progress: it has ended, or another page has ended it; reload the runs`},
 		{"/api/runs/resume", fields{"run": "k3f9"}, 403, "this page may not park; start it with 'dlxctl desk serve --allow park', or use the command line"},
-		{"/api/message", fields{"snapshot": "old", "row": 0}, 410, "a later look replaced this list; look again"},
-		{"/api/source", row, 410, "a later look replaced this list; look again"},
+		{"/api/message", fields{"snapshot": "old", "row": 0}, 410, "later looks replaced this list; look again"},
+		{"/api/source", row, 410, "later looks replaced this list; look again"},
 	} {
 		got := s.post(t, c.status, c.path, c.body)
 		if got["error"] != c.says {

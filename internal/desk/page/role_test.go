@@ -20,6 +20,7 @@ var routes = map[string]string{ //nolint:gochecknoglobals // a constant table
 	"GET /": "reader", "GET /api/session": "reader", "GET /api/queues": "reader", "GET /api/rows": "reader",
 	"GET /api/runs": "reader", "POST /api/look": "reader", "POST /api/message": "reader", "POST /api/command": "reader",
 	"POST /api/sign-out": "reader", "POST /api/ended": "reader",
+	"POST /api/comment": "operator",
 	"POST /api/propose": "operator", "POST /api/execute": "operator", "POST /api/runs/{do}": "operator",
 	"POST /api/source": "editor",
 }

@@ -40,9 +40,13 @@ type snapshot struct {
 	Same []sameFact `json:"same"`
 	// Costs reports that the look changed more than marks that limit nothing.
 	Costs bool `json:"costs"`
+	// Uncommented says why the comments on the groups are not known. Empty: they are.
+	Uncommented string `json:"uncommented,omitempty"`
 
+	asked lookRequest
 	rows  []row
 	texts map[string]string // each distinct text of the rows once
+	long  int               // bytes of all texts
 	ways  *deadletter.Ways
 	each  []grouped // in each of the ways, until the look has ended
 	views map[int]detail
@@ -66,6 +70,7 @@ const (
 	maxGroups   = 500
 	maxSummary  = 160      // characters of the first line
 	maxKept     = 16 << 20 // bytes of views that a snapshot keeps
+	rowBytes    = 200      // of memory, about, without its texts
 	maxKeptEach = 32 << 10
 	maxWindow   = 500 // rows of one answer
 	noGroup     = -1
@@ -81,9 +86,17 @@ type lookRequest struct {
 	By string `json:"by"`
 }
 
-// look looks at a queue and answers with a snapshot.
+// shareTime is how old a look may be that a person gets who opens a queue.
+const shareTime = time.Minute
+
+// look answers with what a look at a queue finds. People who ask the same while a look is awaited
+// share it.
 func (p *Page) look(w http.ResponseWriter, r *http.Request) {
-	var ask lookRequest
+	var ask struct {
+		lookRequest
+		// Opens: a person opens the queue, or follows a link. A look of the last minute will do.
+		Opens bool `json:"opens"`
+	}
 	if !read(w, r, &ask) || !p.offers(w, ask.Queue) {
 		return
 	}
@@ -98,27 +111,55 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	s := newSnapshot(ask, ways, p.Now())
-	s.Role = p.Roles[ask.Queue]
-	found, err := p.pick(r.Context(), w, choice, func(_ deadletter.Message, v deadletter.View) error {
-		s.add(v, p.Rows)
-		return nil
-	})
+	since := p.Now()
+	if ask.Opens {
+		since = since.Add(-shareTime)
+	}
+	s := p.snapshots.since(ask.lookRequest, since)
+	if s == nil {
+		s, err = p.lookSince(r.Context(), w, ask.lookRequest, since, choice, ways)
+	}
 	if err != nil {
 		failed(w, err)
 		return
 	}
-	s.finish(found)
+	answer(w, s.commented(p.sources.now().Engine.Comments(r.Context(), ask.Queue)))
+}
+
+// lookSince waits for its turn, and looks at a queue unless another has looked since a time, with
+// the same request.
+func (p *Page) lookSince(ctx context.Context, w http.ResponseWriter, ask lookRequest, since time.Time,
+	choice desk.Request, ways *deadletter.Ways,
+) (*snapshot, error) {
+	ctx, done, err := p.turn(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if s := p.snapshots.since(ask, since); s != nil {
+		return s, nil
+	}
+	s := newSnapshot(ask, ways, p.Now())
+	source := p.sources.now()
+	s.Role = source.Roles[ask.Queue]
+	picked, err := source.Engine.Pick(ctx, choice, func(_ deadletter.Message, v deadletter.View) error {
+		s.add(v, p.Rows)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.finish(picked.Looked)
 	p.snapshots.keep(s)
-	answer(w, s)
+	return s, nil
 }
 
 // offers reports whether the page shows a queue, and answers if it does not: it looks at no work
 // queue, where a look would keep messages from consumers.
 func (p *Page) offers(w http.ResponseWriter, queue string) bool {
-	_, ok := p.Roles[queue]
+	_, ok := p.sources.now().Roles[queue]
 	if !ok {
-		fail(w, http.StatusNotFound, fmt.Sprintf("%q is not a dead-letter queue of this topology; 'dlxctl peek' reads any queue", queue))
+		fail(w, http.StatusNotFound, fmt.Sprintf("%q is not one of the dead-letter queues that this page shows; 'dlxctl peek' reads any queue", queue))
 	}
 	return ok
 }
@@ -130,14 +171,14 @@ const lookTime = 10 * time.Minute
 // everything back.
 func (p *Page) pick(ctx context.Context, w http.ResponseWriter, choice desk.Request,
 	each func(deadletter.Message, deadletter.View) error,
-) (desk.Looked, error) {
+) error {
 	ctx, done, err := p.turn(ctx, w)
 	if err != nil {
-		return desk.Looked{}, err
+		return err
 	}
 	defer done()
-	picked, err := p.Engine.Pick(ctx, choice, each)
-	return picked.Looked, err
+	_, err = p.sources.now().Engine.Pick(ctx, choice, each)
+	return err
 }
 
 // turn waits until no other request looks at a queue, and gives the request the time that a look
@@ -158,7 +199,7 @@ func (p *Page) turn(ctx context.Context, w http.ResponseWriter) (looking context
 
 func newSnapshot(ask lookRequest, ways *deadletter.Ways, now time.Time) *snapshot {
 	return &snapshot{
-		ID: rand.Text(), Request: ask, At: now.UTC(), spare: maxKept,
+		ID: rand.Text(), Request: ask, asked: ask, At: now.UTC(), spare: maxKept,
 		texts: map[string]string{}, views: map[int]detail{}, ways: ways,
 		each: text.Each(ways.By(), func(by deadletter.By) grouped {
 			return grouped{by: by.String(), known: map[string]int32{}}
@@ -198,6 +239,7 @@ func (s *snapshot) text(t string) string {
 		return have
 	}
 	t = strings.Clone(t)
+	s.long += len(t)
 	if len(s.texts) < 1<<16 {
 		s.texts[t] = t
 	}
@@ -272,26 +314,49 @@ func (s *snapshot) finish(found desk.Looked) {
 	s.texts, s.known, s.each, s.ways = nil, nil, nil, nil
 }
 
-// snapshots keeps the last look at each queue, and few in all.
+// snapshots keeps the last looks, as far as they fit into maxMemory: people look at the same queue
+// in different ways.
 type snapshots struct {
 	mu   sync.Mutex
 	kept []*snapshot // the newest last
 }
 
-// maxSnapshots is how many snapshots are kept.
-const maxSnapshots = 4
+// maxSnapshots is how many snapshots are kept, and maxMemory how many bytes they have in all if
+// there are several.
+const (
+	maxSnapshots = 10
+	maxMemory    = 128 << 20
+)
+
+// bytes is how much memory a snapshot takes, about.
+func (s *snapshot) bytes() int { return len(s.rows)*rowBytes + s.long + maxKept - s.spare }
 
 func (l *snapshots) keep(s *snapshot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.kept = slices.DeleteFunc(l.kept, func(k *snapshot) bool { return k.Request.Queue == s.Request.Queue })
 	l.kept = append(l.kept, s)
-	if len(l.kept) > maxSnapshots {
-		l.kept = slices.Clone(l.kept[1:])
+	first, left := len(l.kept)-1, maxMemory-s.bytes()
+	for first > 0 && len(l.kept)-first < maxSnapshots && left >= l.kept[first-1].bytes() {
+		first--
+		left -= l.kept[first].bytes()
 	}
+	l.kept = slices.Clone(l.kept[first:])
 }
 
-// find returns a snapshot, or nil if a later look replaced it.
+// since returns the snapshot of a request, if that look began at or after a time. Nil: there is
+// none.
+func (l *snapshots) since(ask lookRequest, at time.Time) *snapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range slices.Backward(l.kept) {
+		if s.asked == ask && !s.At.Before(at) {
+			return s
+		}
+	}
+	return nil
+}
+
+// find returns a snapshot, or nil if later looks replaced it.
 func (l *snapshots) find(id string) *snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -303,12 +368,12 @@ func (l *snapshots) find(id string) *snapshot {
 	return nil
 }
 
-// of returns the last look at a queue, or nil.
+// of returns the last look at all of a queue, or nil.
 func (l *snapshots) of(queue string) *snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, s := range l.kept {
-		if s.Request.Queue == queue {
+	for _, s := range slices.Backward(l.kept) {
+		if s.Request.Queue == queue && s.whole() {
 			return s
 		}
 	}
@@ -376,16 +441,19 @@ func (s *snapshot) window(from, count, only int) (total int, rows []shownRow) {
 	return total, rows
 }
 
+// name is the handle of the message, as the page shows it.
+func (r row) name() string { return deadletter.NameOf(r.handle, int(r.copies)) }
+
 func (r row) shown(at int) shownRow {
 	return shownRow{
-		Row: at, Handle: deadletter.NameOf(r.handle, int(r.copies)), Position: r.position, Failed: r.failed,
+		Row: at, Handle: r.name(), Position: r.position, Failed: r.failed,
 		Cause: r.cause, Queue: r.queue, Key: r.key, Type: r.kind, Summary: r.summary,
 		Attempts: r.attempts, Replays: r.replays,
 	}
 }
 
 // errReplaced says that a snapshot is no longer kept.
-var errReplaced = errors.New("a later look replaced this list; look again")
+var errReplaced = errors.New("later looks replaced this list; look again")
 
 // number reads a whole number. Empty is the default.
 func number(s string, standard int) (int, error) {

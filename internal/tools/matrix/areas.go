@@ -43,6 +43,10 @@ func areas() []area {
 		{"desk: runs are exact after a kill, and the brake stops them", []string{`^desk\.`}},
 		{"desk: what is decoded, masked, found and exported", []string{`^(decode|redact|deadletter)\.`}},
 		{"where the broker routes a message, computed and compared with the broker", []string{`^route\.`}},
+		{"audit, import, trace, graph: what the objects of a virtual host do", []string{
+			`^(audit|survey|importer|trace|graph|definitions|arguments|pattern)\.`,
+		}},
+		{"try: what a message does on a broker of its own topology", []string{`^try\.`}},
 		{"verify: canaries come back, and nothing stays behind", []string{
 			`^verify\.`, `^e2e\.Test(AKilledVerify|TheJobThatVerifies)`,
 		}},

@@ -42,7 +42,8 @@ func write(w io.Writer, about string, areas []area, columns []column) error {
 	var b strings.Builder
 	b.WriteString("# What is verified on which RabbitMQ\n\n")
 	b.WriteString("`make matrix` writes this page from the results of the tests. A number is how many tests passed,\n")
-	b.WriteString("each subtest counted. Tests run against real nodes of these versions.\n\n")
+	b.WriteString("each subtest counted. Tests run against real nodes of these versions. Tests that are newer than the\n")
+	b.WriteString("commit below are not in it; `.ci/run` runs them on the same versions, some on the newest alone.\n\n")
 	if about != "" {
 		fmt.Fprintf(&b, "%s\n\n", about)
 	}

@@ -21,7 +21,8 @@ func TestCommittedPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"message.svg": message(), "backoff.svg": backoff(), "cutover.svg": cutover(), "demo.svg": terminal(string(recorded)),
+		"message.svg": message(), "consumer.svg": consumer(), "backoff.svg": backoff(), "cutover.svg": cutover(),
+		"demo.svg": terminal(string(recorded)),
 	} {
 		got, err := os.ReadFile(images + name)
 		if err != nil {
@@ -90,7 +91,7 @@ func TestTerminal(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	for args, valid := range map[string]bool{
-		"message": true, "backoff": true, "cutover": true, "record": true, "terminal": true,
+		"message": true, "consumer": true, "backoff": true, "cutover": true, "record": true, "terminal": true,
 		"dance": false, "": false, "message now": false,
 	} {
 		if err := run(strings.Fields(args), strings.NewReader("$ ls\n"), io.Discard); (err == nil) != valid {

@@ -22,6 +22,31 @@ function frame(title, ...children) {
 
 const cancel = () => el("button", { type: "button", on: { click: () => dialog().close() } }, "Cancel");
 
+// comment asks for a comment on a group, and has it written.
+export function comment(snapshot, n, done) {
+  const g = snapshot.groups[n];
+  const failure = el("div");
+  const text = el("input", { type: "text", id: "o-text", value: g.comment?.text ?? "", autocomplete: "off", maxlength: "1000" });
+  frame(`Comment on ${g.value || "(none)"}`, el("form", {
+    on: {
+      submit: async (e) => {
+        e.preventDefault();
+        try {
+          g.comment = await post("/api/comment", { snapshot: snapshot.id, group: n, text: text.value });
+        } catch (problemFound) {
+          set(failure, problem(problemFound));
+          return;
+        }
+        dialog().close();
+        done();
+      },
+    },
+  }, el("p", {}, "Others see it at this group for 90 days. An empty text takes it back."),
+  el("div", { class: "field wide" }, el("label", { for: "o-text" }, "Comment, such as a ticket"), text), failure,
+  el("div", { class: "buttons" }, cancel(), el("button", { class: "primary" }, "Save"))));
+  text.focus();
+}
+
 // act asks for the options of an action.
 export function act(action, ask, text, done) {
   const [verb, explained] = verbs[action];

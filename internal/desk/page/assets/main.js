@@ -7,20 +7,24 @@ import { queue } from "./queue.js";
 import { runs } from "./runs.js";
 
 const main = document.getElementById("main");
-let leave = () => {};
+// here is the page that is shown: what ends it, and what follows a change of its state.
+let here = { path: null, leave() {}, follow: null };
 
-// show shows the page of the address.
+// show shows the page of the address: its path, and behind ? the state of the page.
 async function show() {
-  leave();
-  leave = () => {};
-  const [page, name] = location.hash.replace(/^#\//, "").split("/");
+  const [path, query] = location.hash.replace(/^#\//, "").split("?");
+  const state = new URLSearchParams(query);
+  if (path === here.path && here.follow) return here.follow(state);
+  here.leave();
+  here = { path, leave() {}, follow: null };
+  const [page, name] = path.split("/");
   for (const [id, here] of [["nav-queues", page !== "runs"], ["nav-runs", page === "runs"]]) {
     document.getElementById(id).toggleAttribute("aria-current", here);
   }
   set(main);
-  if (page === "runs") leave = runs(main);
-  else if (page === "queue" && name) leave = queue(main, decodeURIComponent(name));
-  else leave = overview(main);
+  if (page === "runs") here.leave = runs(main);
+  else if (page === "queue" && name) Object.assign(here, queue(main, decodeURIComponent(name), state));
+  else here.leave = overview(main);
 }
 
 // badge shows how many runs are in progress.

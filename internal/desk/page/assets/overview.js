@@ -14,10 +14,10 @@ export function overview(main) {
   let gone = false;
   const refresh = async () => {
     try {
-      const { queues, notice, at, command: text } = await get("/api/queues");
+      const { queues, notice, found, at, command: text } = await get("/api/queues");
       if (gone) return;
-      set(warning, notice ? el("p", { class: "notice warn" }, notice) : "");
-      set(holder, queues.length ? rows(queues, fold) : el("p", {}, "This topology has no dead-letter queue yet. Run dlxctl apply."));
+      set(warning, notice ? el("p", { class: "notice warn" }, notice) : "", found ? el("p", { class: "notice" }, found) : "");
+      set(holder, queues.length ? rows(queues, fold) : found ? "" : el("p", {}, "This topology has no dead-letter queue yet. Run dlxctl apply."));
       set(line, command(text));
       set(told, `Counts were read at ${stamp(at)}, and were up to 5 seconds old. ` + (queues.some((q) => q.lookedAt) ? "Oldest, new and cause are from the last look." : "Open a queue to look at it."));
     } catch (e) {

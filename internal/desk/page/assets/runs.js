@@ -97,7 +97,7 @@ function make(failure, refresh) {
       set(part.about, `${r.queue} · by ${r.by || "unknown"} · `, time(r.started), r.reason ? [" · ", el("bdi", {}, r.reason)] : "");
       bar.max = Math.max(1, chosen);
       // A resumption moves only the rest: what was moved before is no longer in the hold.
-      bar.value = r.mine && !r.does ? done : Math.max(0, chosen - (r.ended ? r.result.leftInHold : r.holds));
+      bar.value = r.mine && !r.does ? done : Math.max(0, chosen - (r.ended ? r.result.leftInHold + (r.result.goneFromHold || 0) : r.holds));
       set(part.numbers, numbers(r, done, chosen));
       set(part.brake, brake(r));
       const now = JSON.stringify([r.run, r.active, r.ended, r.allowed, open(r)]);
@@ -148,6 +148,7 @@ function numbers(r, done, chosen) {
   if (!r.ended && r.progress.batch) parts.push(`batch ${r.progress.batch}`);
   if (!r.ended && r.progress.rate) parts.push(`${r.progress.rate.toFixed(1)}/s`);
   if (r.ended && r.result.leftInHold) parts.push(`${count(r.result.leftInHold)} in the hold`);
+  if (r.ended && r.result.goneFromHold) parts.push(`${count(r.result.goneFromHold)} not in the hold any more`);
   if (r.ended && r.result.missing) parts.push(`${count(r.result.missing)} were no longer in the queue`);
   if (r.ended && r.result.doubledAtMost) parts.push(`at most ${count(r.result.doubledAtMost)} sent twice, with the same message-id`);
   if (r.ended) parts.push("ended " + stamp(r.ended));

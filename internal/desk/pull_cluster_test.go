@@ -1,0 +1,107 @@
+package desk_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// The node with the leader of a work queue is killed while a pull copies, and around the
+// transaction in which it acknowledges. The pull works on that node, or on another one: then it is
+// resumed while the node is down. Nothing is lost. Nothing is doubled but what the run says, and of
+// a pull on another node nothing.
+func TestTheLeaderOfAQueueIsKilledInAPull(t *testing.T) {
+	t.Parallel()
+	nodes := brokertest.Cluster(t)
+	type round struct {
+		at        string
+		otherNode bool
+	}
+	rounds := []round{{"after the record", true}, {"before the commit", false}}
+	if brokertest.Rounds(0, 1) > 0 {
+		for _, at := range []string{
+			"while it copies", "before the record", "soon after the record", "before the commit", "after the commit",
+			"soon after the commit",
+		} {
+			rounds = append(rounds, round{at, true})
+		}
+		for _, at := range []string{"while it copies", "after the record", "soon after the commit"} {
+			rounds = append(rounds, round{at, false})
+		}
+	}
+	for _, r := range rounds {
+		var at moment // the zero moment is while it copies
+		for _, m := range moments() {
+			if m.name == r.at {
+				at = m
+			}
+		}
+		killTheLeader(t, fmt.Sprintf("%s, on another node %t", r.at, r.otherNode), nodes, at, r.otherNode)
+	}
+}
+
+// killTheLeader kills the first node at that moment of a pull that works on another node, or not.
+func killTheLeader(t *testing.T, name string, nodes []*brokertest.Server, m moment, otherNode bool) {
+	t.Helper()
+	s := newShopOn(t, nodes[0].VHost(t), shopFile("quorum"))
+	if leader := s.target.Queue(t, "billing")["leader"]; leader != nodes[0].Name(t) {
+		t.Fatalf("the leader of billing is %v", leader)
+	}
+	on := s.target
+	s.target = nodes[1].See(t, s.target)
+	s.desk, s.ch = s.deskOn(t, s.target), s.target.Confirming(t)
+	if otherNode {
+		on = s.target
+	}
+	f := s.newFloor(t, paceOf("quorum"))
+	dead := make(chan struct{})
+	kill := sync.OnceFunc(func() { nodes[0].Kill(t); close(dead) })
+	d := s.deskOn(t, on)
+	if m.sent != nil {
+		d = s.deskOn(t, m.reach(t, on, kill))
+	}
+	p, err := d.Propose(t.Context(), pullRequest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the consumer acknowledges in that moment may come back. This one has acknowledged nothing
+	// for seconds.
+	f.slow.Store(int64(time.Hour))
+	r, err := d.Execute(t.Context(), p, func(p desk.Progress) {
+		if m.sent == nil && p.Phase == desk.Taking && p.Done == 5 {
+			kill()
+		}
+	})
+	<-dead
+	first := fmt.Sprintf("%d moved, %v", r.Moved, err)
+	f.end()
+	s.ch = s.target.Confirming(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	f.stop = cancel
+	f.slow.Store(int64(paceOf("quorum").consumes))
+	f.consume(ctx, t, s.target)
+	if !otherNode { // the broker keeps the lock of the run until the node is back
+		nodes[0].Start(t)
+	}
+	run := r.Run
+	for tries := 0; err != nil && tries < 20; tries++ { // queues elect new leaders
+		r, err = s.desk.Resume(t.Context(), run, nil, nil)
+	}
+	if err != nil || !r.Ended {
+		t.Fatalf("%s: %s; %+v, %v", name, first, r, err)
+	}
+	lost, doubled, buried := f.ends(t)
+	if lost > 0 || doubled > r.DoubledAtMost || otherNode && r.DoubledAtMost > 0 || len(buried) < r.Moved {
+		t.Errorf("%s: %d lost, %d doubled, %d dead letters; %s; %+v", name, lost, doubled, len(buried), first, r)
+	}
+	t.Logf("%s: %d lost, %d doubled, %d dead letters; %s; %+v", name, lost, doubled, len(buried), first, r)
+	if otherNode {
+		nodes[0].Start(t)
+	}
+	s.tidy(t)
+}
