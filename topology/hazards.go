@@ -14,9 +14,12 @@ const (
 	DropsRouting Hazard = "drops-routing"
 	// CopiesMessages: for a moment messages go to two queues that should go to one.
 	CopiesMessages Hazard = "copies-messages"
+	// UncountedNack: RabbitMQ comes to delay and count the retries of a queue. What a consumer returns
+	// with basic.nack and requeue is delayed each time, and never counted, so it never dies.
+	UncountedNack Hazard = "uncounted-nack"
 )
 
 // Hazards returns the hazards.
 func Hazards() []Hazard {
-	return []Hazard{LosesMessages, StopsConsumers, DropsRouting, CopiesMessages}
+	return []Hazard{LosesMessages, StopsConsumers, DropsRouting, CopiesMessages, UncountedNack}
 }
