@@ -64,7 +64,7 @@ func (k *validateCommand) run() error {
 		return err
 	}
 	fmt.Fprintf(k.app.stdout, "topology %s is valid: %s, %s; compiles to %s, %s, %s\n", t.Name,
-		text.Count(len(t.WorkQueues), "work queue"), text.Count(len(t.Backoffs), "backoff"),
+		text.Count(len(t.WorkQueues), "work queue"), text.Count(len(t.Backoffs)+len(t.Native), "backoff"),
 		text.Count(len(t.Exchanges), "exchange"), text.Count(len(t.Queues), "queue"), text.Count(len(t.Bindings), "binding"))
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // TestScripts runs the command line against a real broker: each script has a virtual host of its
@@ -61,13 +62,15 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 }
 
 // condition is true of "older" where a script is left to the newest line of RabbitMQ and to the
-// night, and of "before4" on a line before 4.0.
+// night, of "before4" on a line before 4.0, and of "before43" on one before 4.3.
 func condition(name string) (bool, error) {
 	switch name {
 	case "older":
 		return brokertest.OnlyAtNight(), nil
 	case "before4":
 		return strings.HasPrefix(os.Getenv("BROKER_VERSION"), "3."), nil
+	case "before43":
+		return !(topology.State{Version: os.Getenv("BROKER_VERSION")}).AtLeast(4, 3), nil
 	default:
 		return false, fmt.Errorf("unknown condition %q", name)
 	}

@@ -42,6 +42,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"publish":  publish,
 		"expect":   expect,
 		"fail":     fail,
+		"requeue":  requeue,
 		"filled":   filled,
 		"user":     user,
 		"as":       asGranted,
@@ -144,6 +145,20 @@ func fail(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: fail QUEUE MESSAGE-ID TIMES")
 	}
+	rejectEach(ts, args, false)
+}
+
+// requeue rejects a message with requeue each time it comes to QUEUE, TIMES times:
+// requeue QUEUE MESSAGE-ID TIMES.
+func requeue(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: requeue QUEUE MESSAGE-ID TIMES")
+	}
+	rejectEach(ts, args, true)
+}
+
+// rejectEach rejects a message each time it comes: queue, message-id and times are args.
+func rejectEach(ts *testscript.TestScript, args []string, requeue bool) {
 	times, err := strconv.Atoi(args[2])
 	ts.Check(err)
 	for range times {
@@ -151,7 +166,7 @@ func fail(ts *testscript.TestScript, neg bool, args []string) {
 		if m.MessageId != args[1] {
 			ts.Fatalf("%s delivered message %q, not %q", args[0], m.MessageId, args[1])
 		}
-		ts.Check(m.Reject(false))
+		ts.Check(m.Reject(requeue))
 	}
 }
 

@@ -114,6 +114,8 @@ func (p Plan) ways(allow []Consent) string {
 //     changes are carried out, or none.
 //   - A queue that stays as it is keeps the route of its dead letters, wherever the
 //     file would lead them.
+//   - A queue is not created without the policy that gives it its dead-lettering, and its failures
+//     stay where they go while its retries stay with RabbitMQ, or with the processor.
 //   - Nothing is carried out while it is not certain that the objects on the broker
 //     belong to this topology.
 func Allowed(p Plan, allow []Consent) Plan {
@@ -121,7 +123,7 @@ func Allowed(p Plan, allow []Consent) Plan {
 	h := kept{
 		top: p.Topology, objects: map[topology.Key]bool{}, queues: map[string]bool{},
 		backoffs: map[string]bool{}, bound: map[string]bool{}, ways: map[string]bool{}, tiers: map[string]bool{},
-		copies: map[string]bool{}, created: map[string]bool{},
+		copies: map[string]bool{}, created: map[string]bool{}, policies: map[string]bool{}, engines: map[string]bool{},
 	}
 	stays := make([]bool, len(p.Changes))
 	some := false
@@ -166,6 +168,8 @@ type kept struct {
 	tiers    map[string]bool // retired tiers and dead-letter queues that stay bound
 	copies   map[string]bool // new bindings of a change that is not carried out
 	created  map[string]bool // new bindings that are not made
+	policies map[string]bool // queues whose policy is not made
+	engines  map[string]bool // queues whose retries stay with RabbitMQ, or do not come to it
 	returns  bool            // what leads messages back
 	all      bool            // everything
 }
@@ -204,6 +208,10 @@ func (h *kept) keep(c Change) {
 		return
 	}
 	h.objects[c.key()] = true
+	before, _ := c.Before.(topology.Policy)
+	after, isPolicy := c.After.(topology.Policy)
+	h.policies[c.Label.Queue] = h.policies[c.Label.Queue] || isPolicy && c.Before == nil
+	h.engines[c.Label.Queue] = h.engines[c.Label.Queue] || delaysRetries(before) != delaysRetries(after)
 	switch {
 	case c.Kind != topology.KindQueue:
 	case c.Label.Role == topology.RoleWork:
@@ -229,8 +237,12 @@ func (h *kept) requires(c Change) bool {
 	if c.Action == Delete && (h.queues[c.Label.Queue] || h.backoffs[c.Label.Backoff] || h.returns && c.ReturnPath) {
 		return true
 	}
+	_, isQueue := c.After.(topology.Queue)
+	if isQueue && c.Before == nil && c.Action != Blocked && h.policies[c.Name] {
+		return true // it would be without dead-lettering
+	}
 	if o := c.Reroute; o != nil {
-		return h.objects[topology.Key{Kind: topology.KindQueue, Name: o.Queue}] ||
+		return h.engines[o.Queue] || h.objects[topology.Key{Kind: topology.KindQueue, Name: o.Queue}] ||
 			slices.ContainsFunc(o.To, func(b topology.Binding) bool {
 				return h.objects[topology.Key{Kind: topology.KindExchange, Name: b.Source}] ||
 					h.objects[topology.Key{Kind: topology.KindExchange, Name: topology.NextExchangeName(b.Source)}] ||

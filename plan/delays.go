@@ -25,7 +25,7 @@ func (r *resolver) delayed() (f findings) {
 		if !expires || len(targets) == 0 {
 			continue
 		}
-		instead := "become dead letters"
+		instead := "become dead letters" // also with a native backoff: RabbitMQ does not retry what expires
 		if i := slices.IndexFunc(r.want.Backoffs, func(b topology.Backoff) bool { return b.Name == w.Backoff }); i >= 0 &&
 			r.want.Backoffs[i].Retries(topology.ReasonExpired) && len(r.want.Backoffs[i].Tiers) > 0 {
 			instead = "are retried, as failures"

@@ -121,7 +121,7 @@ func (r resolved) limiting(d *deadLetterQueue, fresh []policy.Loss, joining []to
 // unconfirmed reports whether a work queue dead-letters to its dead-letter queue without the
 // processor, and without waiting for a confirmation.
 func (r resolved) unconfirmed(w topology.WorkQueue) bool {
-	if w.Backoff != topology.NoBackoff {
+	if r.want.Processed(w) {
 		return false // the processor waits for it
 	}
 	args := topology.Arguments{}

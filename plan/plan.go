@@ -154,9 +154,10 @@ type Plan struct {
 	// Harms describe in words what policies of other teams do to generated queues. Some end
 	// when the plan is carried out, and some do not.
 	Harms []string
-	// Backoffs and WorkQueues are those of the wanted topology. Renderers use them to explain
+	// Backoffs, Native and WorkQueues are those of the wanted topology. Renderers use them to explain
 	// each backoff, and to group generated objects by the queue that they serve.
 	Backoffs   []topology.Backoff
+	Native     []topology.Backoff
 	WorkQueues []topology.WorkQueue
 	// Matches are the entries of the wanted topology that cover queues by a pattern.
 	Matches []topology.Match

@@ -68,6 +68,10 @@ func (r *resolver) policies(queues []topology.Queue) matchedPolicies {
 		if ok {
 			inEffect = p
 		}
+		if why := r.undelayable(want, q); why != "" {
+			out.refuse(nil, want, why)
+			continue
+		}
 		out.overfull[want.Name] = r.overfull(inEffect.Definition, want.Definition, q)
 		if ok {
 			want.Priority = max(want.Priority, p.Priority) // a higher one does no harm
@@ -111,7 +115,7 @@ func (f *findings) attachable(want topology.Policy, q topology.Queue) bool {
 		return false
 	}
 	if _, limited := want.Definition[topology.KeyDeliveryLimit]; limited &&
-		q.Type() != topology.Quorum {
+		q.Type() != topology.Quorum && !delaysRetries(want) {
 		f.refuse(nil, want, fmt.Sprintf("the queue %s is of type %s and a deliveryLimit, and only quorum queues count deliveries; remove deliveryLimit", text.Name(q.Name), q.Type()))
 		return false
 	}
@@ -168,7 +172,7 @@ func (r *resolver) shared() map[string]bool {
 	}
 	out := map[string]bool{}
 	for _, w := range r.want.WorkQueues {
-		if w.Backoff != topology.NoBackoff && several[w.Backoff] {
+		if several[w.Backoff] && r.want.Processed(w) {
 			out[w.ReturnsTo()] = true
 		}
 	}
@@ -239,6 +243,7 @@ func (r resolved) policyChanges() []Change {
 			c.Reason = strings.TrimPrefix(c.Reason+"; "+why, "; ")
 		}
 		c.Phase, c.AtMostOnce = creationPhase(c), deadLettersAtMostOnce(policy.Arguments(want.Definition))
+		engines(&c)
 		out = append(out, c)
 	}
 	wanted := byName(r.want.Policies, func(p topology.Policy) string { return p.Name })

@@ -66,15 +66,25 @@ func (r *resolver) describe(c *Change) {
 
 func (r *resolver) describeFailures(c *Change) {
 	before, after := backoffAt(r.want.Name, c.Reroute.From[0]), backoffAt(r.want.Name, c.Reroute.To[0])
-	if before == after {
+	interrupted := before == after
+	was, will := r.schedule(before), r.schedule(after)
+	c.Reason = "messages that wait in a tier return to the queue and keep their attempt count"
+	if b, native := r.want.NativeBackoff(r.works[c.Name].Backoff); native && after == topology.NoBackoff {
+		after, will = b.Name, b.ScheduleText()
+		c.Reason = "messages that wait in a tier return to the queue, and RabbitMQ counts their attempts anew"
+	}
+	if b, native := r.nativeBefore(c.Name); native && before == topology.NoBackoff {
+		before, was = "engine: native", b.ScheduleText()
+		c.Reason = "messages that RabbitMQ delays return to the queue when they are due, and the processor counts their attempts anew"
+	}
+	if interrupted {
 		c.Reason = fmt.Sprintf("an interrupted change of its backoff is completed; the backoff is %s", after)
 		return
 	}
 	c.Fields = []Field{{Name: "backoff", Before: before, After: after}, {
 		Name:   "schedule",
-		Before: r.schedule(before), After: r.schedule(after),
+		Before: was, After: will,
 	}}
-	c.Reason = "messages that wait in a tier return to the queue and keep their attempt count"
 	if len(r.want.Matches) > 1 && c.Name == r.want.Matches[0].Pattern {
 		c.Reason = "all queues that match have the same backoff; " + c.Reason
 	}

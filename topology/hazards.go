@@ -17,9 +17,12 @@ const (
 	// ReplacesQueue: a queue is deleted and declared again with another type or other arguments, by
 	// dlxctl migrate: its consumers are canceled.
 	ReplacesQueue Hazard = "replaces-queue"
+	// UncountedNack: RabbitMQ comes to delay and count the retries of a queue. What a consumer returns
+	// with basic.nack and requeue is delayed each time, and never counted, so it never dies.
+	UncountedNack Hazard = "uncounted-nack"
 )
 
 // Hazards returns the hazards.
 func Hazards() []Hazard {
-	return []Hazard{LosesMessages, StopsConsumers, DropsRouting, CopiesMessages, ReplacesQueue}
+	return []Hazard{LosesMessages, StopsConsumers, DropsRouting, CopiesMessages, ReplacesQueue, UncountedNack}
 }

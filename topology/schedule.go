@@ -24,6 +24,9 @@ func (b Backoff) Wait() time.Duration {
 // tier of the backoff of its queue. The last queue says what an outage is. The zero backoff: none.
 func (c Compiled) Schedule(queue string) Backoff {
 	w, _ := c.WorkQueue(queue)
+	if b, native := c.NativeBackoff(w.Backoff); native {
+		return b
+	}
 	b, ok := c.Backoff(w.Backoff)
 	if !ok || w.RetryTo == "" {
 		return b
@@ -58,13 +61,17 @@ func (b Backoff) DeadText() string {
 // ScheduleText says when a message is delivered that fails each time: "4 deliveries, at 0s, +10s,
 // +1m, +10m; dead after 11m10s at the earliest". A backoff without tiers has no retries. Of one
 // that retries some failures only it is about these: "; only rejected is retried". And it says what
-// expiry does, where that is not ignored: "; deleted when it expires".
+// expiry does, where that is not ignored: "; deleted when it expires". For a native backoff it says
+// what RabbitMQ counts.
 func (b Backoff) ScheduleText() string {
 	if len(b.Tiers) == 0 {
 		return "1 delivery; dead at once" + b.expiryText()
 	}
 	out := fmt.Sprintf("%d deliveries, at 0s, %s; dead after %s at the earliest", len(b.Tiers)+1,
 		strings.Join(b.delays("+"), ", "), text.Duration(b.Wait()))
+	if b.Native {
+		return out + "; RabbitMQ delays and counts what consumers requeue (basic.reject)"
+	}
 	if b.RetryOn != nil {
 		reasons := text.Each(b.RetryOn, func(r Reason) string { return string(r) })
 		out += fmt.Sprintf("; only %s %s retried", text.List(reasons), text.Choose(len(reasons), "is", "are"))

@@ -55,6 +55,12 @@ func (s State) AtLeast(major, minor int) bool {
 	return s.Major() > major || s.Major() == major && err == nil && n >= minor
 }
 
+// DelaysRetries reports whether native backoffs are for RabbitMQ of the state's version: for
+// [FirstNative] and later. A version without a third number is taken for the newest of its line.
+func (s State) DelaysRetries() bool {
+	return s.AtLeast(4, 3) && !strings.HasPrefix(s.Version, "4.3.0")
+}
+
 // Usage is what a queue holds, as of the last statistics of the broker.
 type Usage struct {
 	Ready int64 `json:"ready"`

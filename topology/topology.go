@@ -49,8 +49,12 @@ type Compiled struct {
 	Cluster string `json:"cluster"`
 	// CountHeader is the name of the header that counts the attempts.
 	CountHeader string `json:"countHeader"`
-	// Backoffs are the backoffs that a work queue uses, by name.
+	// Backoffs are the backoffs that a work queue uses and whose attempts the processor counts, by
+	// name.
 	Backoffs []Backoff `json:"backoffs"`
+	// Native are the backoffs that a work queue uses and whose retries are left to RabbitMQ, by name.
+	// They have no failed queue and no retry exchange, and their tiers have no queue.
+	Native []Backoff `json:"native,omitempty"`
 	// WorkQueues are the declared work queues in the order of the file.
 	WorkQueues []WorkQueue `json:"workQueues"`
 	// Matches are the entries of the file that cover queues by a pattern, in its order.
@@ -332,6 +336,9 @@ type Backoff struct {
 	AfterExpiry AfterExpiry `json:"afterExpiry,omitempty"`
 	// Outage says what is an outage of a work queue. Nil: nothing is, and each failure counts.
 	Outage *Outage `json:"outage,omitempty"`
+	// Native says that RabbitMQ delays and counts the retries. The backoff has then a name, tiers and
+	// a place alone.
+	Native bool `json:"native,omitempty"`
 	// Place is where the file has the backoff.
 	Place Place `json:"place"`
 }
@@ -401,7 +408,7 @@ func AllReasons() []Reason { return append(Reasons(), ReasonPermanent, ReasonUnk
 // WorkQueue is a declared work queue, as the processor, status and generate see it.
 type WorkQueue struct {
 	Name string `json:"name"`
-	// Backoff is the name of the queue's backoff, or "none".
+	// Backoff is the name of the queue's backoff, or "none". See [Compiled.Processed].
 	Backoff string `json:"backoff"`
 	// DeadLetterQueue is the name of its dead-letter queue.
 	DeadLetterQueue string `json:"deadLetterQueue"`
@@ -508,13 +515,29 @@ func (c Compiled) WorkQueueNames() []string {
 	return text.Each(c.WorkQueues, func(w WorkQueue) string { return w.Name })
 }
 
-// Backoff returns the backoff of that name.
+// Backoff returns the backoff of that name whose attempts the processor counts.
 func (c Compiled) Backoff(backoff string) (Backoff, bool) {
 	i := slices.IndexFunc(c.Backoffs, func(l Backoff) bool { return l.Name == backoff })
 	if i < 0 {
 		return Backoff{}, false
 	}
 	return c.Backoffs[i], true
+}
+
+// NativeBackoff returns the backoff of that name whose retries are left to RabbitMQ.
+func (c Compiled) NativeBackoff(backoff string) (Backoff, bool) {
+	i := slices.IndexFunc(c.Native, func(b Backoff) bool { return b.Name == backoff })
+	if i < 0 {
+		return Backoff{}, false
+	}
+	return c.Native[i], true
+}
+
+// Processed reports whether the processor takes the failures of a work queue. Otherwise they are
+// dead letters as soon as RabbitMQ dead-letters them: its backoff is none, or a native one.
+func (c Compiled) Processed(w WorkQueue) bool {
+	_, native := c.NativeBackoff(w.Backoff)
+	return w.Backoff != NoBackoff && !native
 }
 
 // WorkQueue returns the work queue of that name.
@@ -559,5 +582,6 @@ func (t *Topology) Sort() []string {
 // keep the order of the file.
 func (c *Compiled) Sort() []string {
 	slices.SortFunc(c.Backoffs, func(a, b Backoff) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Native, func(a, b Backoff) int { return cmp.Compare(a.Name, b.Name) })
 	return c.Topology.Sort()
 }

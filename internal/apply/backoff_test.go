@@ -121,7 +121,7 @@ func (s *stage) carry(ctx context.Context, c apply.Converger, want topology.Comp
 		return err
 	}
 	p := laterOnly(plan.Make(want, state, plan.Options{}))
-	if err := plan.Check(p, nil); err != nil {
+	if err := plan.Check(p, plan.Allow(topology.UncountedNack)); err != nil {
 		return err
 	}
 	return apply.ExecuteWithReroutes(ctx, c, want, p, settle, func(plan.Change) {})

@@ -197,6 +197,12 @@ func (r *reading) finish(d amqp091.Delivery) {
 	if f.Attempts < 0 {
 		// x-delivery-count is no help: in a dead-letter queue it counts who looked.
 		f.Attempts = r.deathAttempts
+		if b, native := r.known.native(f.WorkQueue); native {
+			f.Native, f.Attempts, f.FirstFailed = true, -1, time.Time{}
+			if n, ok := number(d.Headers[topology.HeaderDeliveryCount]); ok && f.Cause == string(topology.ReasonDeliveryLimit) {
+				f.Attempts = int(min(n, int64(len(b.Tiers))+1))
+			}
+		}
 	}
 	if !r.told && !f.FromProcessor {
 		f.Exchange, f.Key = d.Exchange, d.RoutingKey // as it was published

@@ -116,6 +116,14 @@ func (k *Known) countHeader() string {
 	return k.CountHeader
 }
 
+// native returns the backoff of a work queue if RabbitMQ does its retries.
+func (k *Known) native(workQueue string) (topology.Backoff, bool) {
+	if k == nil {
+		return topology.Backoff{}, false
+	}
+	return k.topology.NativeBackoff(k.work[workQueue].Backoff)
+}
+
 // tiers returns the tiers in which a message of a work queue waits, the first at first.
 func (k *Known) tiers(workQueue string) []topology.Tier {
 	if k == nil {

@@ -76,6 +76,9 @@ type Facts struct {
 	// ByFramework reports that a framework has named the work queue: its consumer has published the
 	// message to where it lies.
 	ByFramework bool `json:"-"`
+	// Native reports that RabbitMQ did the retries of its work queue: no header tells of an earlier
+	// attempt.
+	Native bool `json:"-"`
 	// FromProcessor reports that the headers are those of a processor of dlxctl.
 	FromProcessor bool `json:"-"`
 }

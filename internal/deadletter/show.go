@@ -105,6 +105,9 @@ func (v View) failure() [][2]string {
 	if v.Attempts >= 0 {
 		rows = append(rows, [2]string{"attempts", fmt.Sprint(v.Attempts)})
 	}
+	if v.Native {
+		rows = append(rows, [2]string{"retried by", "RabbitMQ (engine: native), which keeps no reason and no time of an earlier attempt"})
+	}
 	rows = append(rows, [2]string{"first failed", Moment(v.FirstFailed)}, [2]string{"last failed", Moment(v.LastFailed)})
 	if v.Key != "" || v.Exchange != "" {
 		rows = append(rows, [2]string{"published to", address(v.Exchange, []string{v.Key})})

@@ -130,7 +130,7 @@ func (a *alerts) newDeadLetters() {
 	for _, severity := range topology.Severities() {
 		if !slices.ContainsFunc(a.t.WorkQueues,
 			func(w topology.WorkQueue) bool {
-				return slices.Contains(w.Severities(), severity) && w.Backoff != topology.NoBackoff
+				return slices.Contains(w.Severities(), severity) && a.t.Processed(w)
 			}) {
 			continue
 		}
@@ -145,13 +145,17 @@ func (a *alerts) newDeadLetters() {
 }
 
 // deadLetters adds the alerts about what dead-letter queues hold. Dead letters of queues without a
-// backoff never pass the processor, so only the depth of their queue shows them.
+// backoff, and of those with a native one, never pass the processor, so only the depth of their
+// queue shows them.
 func (a *alerts) deadLetters() {
-	straight, waiting := []topology.WorkQueue{}, []topology.WorkQueue{}
+	straight, native, waiting := []topology.WorkQueue{}, []topology.WorkQueue{}, []topology.WorkQueue{}
 	for _, w := range a.t.WorkQueues {
-		if w.Backoff == topology.NoBackoff {
+		switch {
+		case w.Backoff == topology.NoBackoff:
 			straight = append(straight, w)
-		} else {
+		case !a.t.Processed(w):
+			native = append(native, w)
+		default:
 			w.Severity = byDay(w.Severity) // the page went out when the dead letters arrived
 			waiting = append(waiting, w)
 		}
@@ -162,6 +166,13 @@ func (a *alerts) deadLetters() {
 			Alert: "DlxctlDeadLettersNoBackoff", Expr: a.depth(g.queues) + " > 0", For: "1m",
 			Annotations: about("{{ $labels.queue }} holds dead letters",
 				"{{ $value }} messages. Their work queue has no backoff: each was dead-lettered at its first failure. To see why: dlxctl desk groups '{{ $labels.queue }}'."),
+		}, "severity", g.severity, "owner", g.owner)
+	}
+	for _, g := range grouped(native, func(w topology.WorkQueue) string { return w.DeadLetterQueue }) {
+		a.add(Rule{
+			Alert: "DlxctlDeadLettersNative", Expr: a.depth(g.queues) + " > 0", For: "1m",
+			Annotations: about("{{ $labels.queue }} holds dead letters",
+				"{{ $value }} messages. RabbitMQ has delivered each as often as the backoff of its work queue allows, or a consumer has rejected it without requeue. To see why: dlxctl desk groups '{{ $labels.queue }}'."),
 		}, "severity", g.severity, "owner", g.owner)
 	}
 	for _, g := range grouped(waiting, func(w topology.WorkQueue) string { return w.DeadLetterQueue }) {

@@ -1,6 +1,10 @@
 package generate
 
-import "github.com/dlxctl/dlxctl/topology"
+import (
+	"slices"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
 
 // Metrics of the family queue_delivery_metrics, which 3.10 does not have. Each node counts what its
 // own channels deliver, so that those of all nodes are added.
@@ -13,7 +17,16 @@ const (
 // consumers adds the alerts about consumers that get the same messages again and again, and about
 // those that hold messages and do nothing. A restart redelivers a prefetch once, and does not last.
 func (a *alerts) consumers() {
-	for _, g := range grouped(a.named(), func(w topology.WorkQueue) string { return w.Name }) {
+	const requeue = "Let its consumers reject a failed message without requeue; if they do, they lose their channel or connection, and their logs say why."
+	native := func(w topology.WorkQueue) bool { _, is := a.t.NativeBackoff(w.Backoff); return is }
+	a.consumersOf(slices.DeleteFunc(a.named(), native), requeue)
+	a.consumersOf(slices.DeleteFunc(a.named(), func(w topology.WorkQueue) bool { return !native(w) }),
+		"RabbitMQ retries what its consumers requeue, and nearly all deliveries fail: repair what they call. Let them requeue with basic.reject: basic.nack with requeue is never counted.")
+}
+
+// consumersOf adds those about some work queues. loops says what ends loops there.
+func (a *alerts) consumersOf(works []topology.WorkQueue, loops string) {
+	for _, g := range grouped(works, func(w topology.WorkQueue) string { return w.Name }) {
 		rises := func(metric, time string) string {
 			return "sum by (vhost, queue) (increase(" + a.queues(metric, g.queues) + "[" + time + "]))"
 		}
@@ -23,7 +36,7 @@ func (a *alerts) consumers() {
 				rises(metricAcked, "5m"),
 			For: "10m",
 			Annotations: about("messages of {{ $labels.queue }} are redelivered again and again",
-				"About {{ $value | printf \"%.0f\" }} redeliveries in 5 minutes, more than acknowledgements. Let its consumers reject a failed message without requeue; if they do, they lose their channel or connection, and their logs say why."),
+				"About {{ $value | printf \"%.0f\" }} redeliveries in 5 minutes, more than acknowledgements. "+loops),
 		}, "severity", g.severity, "owner", g.owner)
 		a.add(Rule{
 			Alert: "DlxctlStuck",

@@ -135,7 +135,7 @@ func (a *alerts) late(tier topology.Tier) string {
 // lateFailures adds the alerts about failed messages that wait in their work queue for more than
 // topology.TierLate until RabbitMQ moves them. They are neither ready nor unacknowledged: no other
 // metric of RabbitMQ tells of them by queue. Neither are those that RabbitMQ delays, so that queues
-// with x-delayed-retry-type have no such alert.
+// with x-delayed-retry-type, and those with a native backoff, have no such alert.
 func (a *alerts) lateFailures() {
 	delays := map[string]bool{}
 	for _, q := range a.t.Queues {

@@ -29,6 +29,8 @@ type Declaration struct {
 	Backoff  string
 	Dead     string
 	ByPolicy bool // dead-lettering comes by policy: the service's own call stays as it is
+	// Native: RabbitMQ does the retries, of what the service requeues.
+	Native bool
 
 	// DeadLetterExchange and DeadLetterKey are where the queue dead-letters, by its arguments or its
 	// policy. A consumer that says why it failed publishes there.
@@ -48,8 +50,10 @@ func Declare(t topology.Compiled, queue string) (Declaration, bool) {
 	q := t.Queues[i]
 	_, arguments := q.Arguments[topology.ArgDeadLetterExchange]
 	exchange, key := deadLettering(t, q)
+	_, native := t.NativeBackoff(work.Backoff)
 	return Declaration{
-		Queue: q, Topology: t.Name, Backoff: work.Backoff, Dead: work.DeadLetterQueue,
+		Native: native,
+		Queue:  q, Topology: t.Name, Backoff: work.Backoff, Dead: work.DeadLetterQueue,
 		ByPolicy: !arguments, DeadLetterExchange: exchange, DeadLetterKey: key,
 		ReturnExchange: topology.ReturnExchangeName(t.Name),
 	}, true
@@ -77,7 +81,8 @@ func deadLettering(t topology.Compiled, q topology.Queue) (exchange, key string)
 // WriteDeclaration writes a small program in a language of Languages: the declare
 // call with exactly the queue's arguments, and a consumer that acknowledges what
 // it could do. What it could not do it publishes, with the reason, to where the queue
-// dead-letters; if the broker does not accept that, it rejects the message without requeue.
+// dead-letters; if the broker does not accept that, it rejects the message without requeue. With a
+// native backoff it does so only with what no retry would help, and requeues the rest.
 func WriteDeclaration(w io.Writer, d Declaration, language string) error {
 	s := syntaxes()[language]
 	text, err := declare.ReadFile("declare/" + language + ".tmpl")

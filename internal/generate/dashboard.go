@@ -210,9 +210,13 @@ func (d *dashboard) depths() {
 	}
 	slices.Sort(moving)
 	if moving = slices.Compact(moving); len(moving) > 0 {
+		delayed := ""
+		if len(d.t.Native) > 0 {
+			delayed = " In a work queue with engine: native they are those that RabbitMQ delays, too."
+		}
 		d.panel(Panel{
 			Type: "timeseries", Title: "On the way to another queue",
-			Description: "Messages that RabbitMQ is dead-lettering: neither ready nor unacknowledged. Where they stay in a tier, it is late. Where they grow in a work queue, it fails faster than RabbitMQ moves its messages.",
+			Description: "Messages that RabbitMQ is dead-lettering: neither ready nor unacknowledged. Where they stay in a tier, it is late. Where they grow in a work queue, it fails faster than RabbitMQ moves its messages." + delayed,
 		}, 12, 8, "short",
 			Target{
 				Expr: "max by (queue) (" + queuesOf(metricMessages, d.vhost, moving) + " - " +

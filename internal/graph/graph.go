@@ -306,7 +306,11 @@ func (b *builder) folds(from int, q *survey.Queue, labels []string) {
 			continue
 		}
 		dead := b.queue(w.DeadLetterQueue)
-		if backoff, ok := f.Backoff(w.Backoff); ok && len(backoff.Tiers) > 0 {
+		backoff, ok := f.Backoff(w.Backoff)
+		if !ok {
+			backoff, ok = f.NativeBackoff(w.Backoff)
+		}
+		if ok && len(backoff.Tiers) > 0 {
 			box := b.node("b "+f.Name+" "+w.Backoff, Node{Backoff, "backoff " + w.Backoff, tiers(backoff)})
 			b.edge(Edge{From: from, To: box, Style: Retry, Labels: labels, Of: q.Name, Onward: w.RetryTo != ""})
 			if w.RetryTo != "" {

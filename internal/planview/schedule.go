@@ -45,7 +45,7 @@ func (t *textWriter) schedules() {
 		s := schedule{w.Backoff, w.RetryTo, limit}
 		if queues[s] == nil {
 			order = append(order, s)
-			backoffs[s] = topology.Compiled{Backoffs: t.p.Backoffs, WorkQueues: t.p.WorkQueues}.Schedule(w.Name)
+			backoffs[s] = wanted(t.p).Schedule(w.Name)
 		}
 		queues[s] = append(queues[s], text.Name(w.Name))
 	}
@@ -54,18 +54,27 @@ func (t *textWriter) schedules() {
 		if s.retryTo != "" {
 			elsewhere = "; retries go to " + text.Name(s.retryTo)
 		}
-		t.line("  %s: %s%s%s", text.Some(queues[s]), backoffs[s].ScheduleText(), elsewhere, crashes(s.limit))
+		limited := crashes(s.limit)
+		if backoffs[s].Native {
+			limited = "" // it counts the retries
+		}
+		t.line("  %s: %s%s%s", text.Some(queues[s]), backoffs[s].ScheduleText(), elsewhere, limited)
 	}
-	outages := t.outages(slices.ContainsFunc(order, func(s schedule) bool { return s.backoff == topology.NoBackoff }))
+	outages := t.outages(order)
 	for _, line := range outages {
 		t.line("  %s", line)
 	}
 	t.gap(len(order) + len(outages))
 }
 
+// wanted returns what schedules are worked out from.
+func wanted(p plan.Plan) topology.Compiled {
+	return topology.Compiled{Backoffs: p.Backoffs, Native: p.Native, WorkQueues: p.WorkQueues}
+}
+
 // outages says from which length an outage makes dead letters: of each backoff that is new or
-// changes, and of queues without one.
-func (t *textWriter) outages(without bool) []string {
+// changes, and of queues without one. shown are the schedules of new and changed queues.
+func (t *textWriter) outages(shown []schedule) []string {
 	touched := map[string]bool{}
 	for _, c := range t.p.Changes {
 		if c.Action != plan.Blocked && (c.Label.Role == topology.RoleFailed || c.Label.Role == topology.RoleRetry) {
@@ -76,7 +85,7 @@ func (t *textWriter) outages(without bool) []string {
 		touched[r.After.Name] = true
 	}
 	var out []string
-	all := topology.Compiled{Backoffs: t.p.Backoffs, WorkQueues: t.p.WorkQueues}
+	all := wanted(t.p)
 	for _, b := range t.p.Backoffs {
 		if !touched[b.Name] {
 			continue
@@ -98,7 +107,15 @@ func (t *textWriter) outages(without bool) []string {
 			out = append(out, fmt.Sprintf("backoff %s: %s", text.Name(b.Name), b.OutageText()))
 		}
 	}
-	if without {
+	shows := func(backoff string) bool {
+		return slices.ContainsFunc(shown, func(s schedule) bool { return s.backoff == backoff })
+	}
+	for _, b := range t.p.Native {
+		if shows(b.Name) {
+			out = append(out, fmt.Sprintf("backoff %s: %s", text.Name(b.Name), b.OutageText()))
+		}
+	}
+	if shows(topology.NoBackoff) {
 		out = append(out, "no backoff: "+topology.Backoff{}.OutageText()+"; the processor counts no failures")
 	}
 	return out

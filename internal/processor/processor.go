@@ -156,6 +156,9 @@ func (p *Processor) tells() bool { return p.Notifier != nil || p.Targets != nil 
 
 // hasWork fails if the topology has no failed queue.
 func (p *Processor) hasWork() error {
+	if len(p.Topology.Backoffs) == 0 && len(p.Topology.Native) > 0 {
+		return fmt.Errorf("RabbitMQ does all retries of the topology %q (engine: native): there is nothing to process", p.Topology.Name)
+	}
 	if len(p.Topology.Backoffs) == 0 {
 		return fmt.Errorf("the topology %q has no queue with a backoff: there is nothing to process", p.Topology.Name)
 	}

@@ -82,7 +82,7 @@ func (t *textWriter) one(c Case) {
 
 // name names the backoff.
 func (c Case) name() string {
-	if c.With == nil {
+	if c.With == nil && !c.backoff.Native {
 		return "no backoff"
 	}
 	return "backoff " + text.Name(c.Backoff)

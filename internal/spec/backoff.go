@@ -58,10 +58,6 @@ func (d *decoder) backoff(name string) (Backoff, bool) {
 }
 
 func (d *decoder) readBackoff(b *Backoff, f fields) {
-	if engine, ok := d.word(f, "engine", []string{"processor", "native"}); ok && engine != "processor" {
-		d.problem(d.pos(f, "engine"), fmt.Sprintf("engine: %s is not supported", engine),
-			"write engine: processor, or remove it")
-	}
 	each := int64(1)
 	if n, ok := d.number(f, "attemptsPerTier", 1); ok {
 		each = n
@@ -101,6 +97,7 @@ func (d *decoder) readBackoff(b *Backoff, f fields) {
 		wait += time.Duration(t.Attempts) * t.Delay
 	}
 	b.Outage = d.outage(f, wait)
+	d.engine(b, f)
 	if attempts > topology.MaxAttempts {
 		d.problem(cmp.Or(b.Overlay, b.Pos), fmt.Sprintf("%s has %d attempts", f.what, attempts),
 			fmt.Sprintf("a backoff may have %d: each attempt is a binding of its headers exchange", topology.MaxAttempts))

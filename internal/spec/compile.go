@@ -190,12 +190,22 @@ func (c *compiler) withNext(name, kind, spare string, label topology.Label) {
 	c.exchange(name, kind, topology.Arguments{topology.ArgAlternateExchange: next}, label)
 }
 
+// native returns the backoff of q if RabbitMQ does its retries.
+func (c *compiler) native(q Queue) (topology.Backoff, bool) {
+	i := slices.IndexFunc(c.out.Native, func(b topology.Backoff) bool { return b.Name == q.Backoff })
+	if i < 0 {
+		return topology.Backoff{}, false
+	}
+	return c.out.Native[i], true
+}
+
 // failures adds the binding that decides where the failures of q go: to the failed queue
-// of its backoff, or without one to the exchange that routes to dead-letter queues.
+// of its backoff, or without one to the exchange that routes to dead-letter queues. What RabbitMQ
+// dead-letters from a queue with a native backoff has no attempts left.
 func (c *compiler) failures(q Queue) {
 	label := topology.Label{Role: topology.RoleFailed, Queue: q.Name}
 	exchange, key := topology.FailedExchangeName(c.spec.Name), topology.AddressKey(q.Name)
-	if q.Backoff == topology.NoBackoff {
+	if _, native := c.native(q); native || q.Backoff == topology.NoBackoff {
 		c.bindExchange(exchange, topology.DeadLetterName(c.spec.Name), key, nil, label)
 		return
 	}

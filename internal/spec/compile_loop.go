@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"time"
@@ -8,7 +9,8 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// loops adds the retry loops of the backoffs in use.
+// loops adds the retry loops of the backoffs in use. A native backoff has none: RabbitMQ delays its
+// retries in the work queue itself, by the policy of the queue.
 func (c *compiler) loops() {
 	used := map[string]bool{}
 	for _, q := range c.spec.Queues {
@@ -18,7 +20,15 @@ func (c *compiler) loops() {
 		used[m.Backoff] = true
 	}
 	for _, b := range c.spec.Backoffs {
-		if used[b.Name] {
+		switch {
+		case !used[b.Name]:
+		case b.Native:
+			native := topology.Backoff{Name: b.Name, Native: true, Place: placed(b.Pos, b.Overlay)}
+			for _, t := range b.waits() {
+				native.Tiers = append(native.Tiers, topology.Tier{Delay: t.Delay})
+			}
+			c.out.Native = append(c.out.Native, native)
+		default:
 			c.loop(b)
 		}
 	}
@@ -145,6 +155,9 @@ func (c *compiler) policy(q Queue) {
 		if _, given := q.Arguments[name]; !given {
 			definition[topology.PolicyKey(name)] = v
 		}
+	}
+	if b, native := c.native(q); native {
+		maps.Copy(definition, b.RetryPolicy())
 	}
 	c.out.Policies = append(c.out.Policies, topology.Policy{
 		Name: topology.PolicyName(c.spec.Name, q.Name), Pattern: "^" + regexp.QuoteMeta(q.Name) + "$", ApplyTo: "queues",

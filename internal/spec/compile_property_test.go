@@ -59,6 +59,11 @@ func drawAnySpec(t *rapid.T) *Spec {
 
 func drawBackoff(t *rapid.T, name string) Backoff {
 	b := Backoff{Name: name}
+	if rapid.IntRange(0, 3).Draw(t, "native") == 0 {
+		last := Tier{Delay: 2 * time.Second, Attempts: rapid.IntRange(1, 3).Draw(t, "attempts")}
+		b.Native, b.Tiers = true, []Tier{{Delay: time.Second, Attempts: 1}, last}
+		return b
+	}
 	delays := rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond, time.Second, time.Minute, topology.MaxDelay})
 	for _, d := range rapid.SliceOfN(delays, 0, 6).Draw(t, "delays") {
 		b.Tiers = append(b.Tiers, Tier{Delay: d, Attempts: rapid.IntRange(1, 3).Draw(t, "attempts")})
@@ -107,6 +112,12 @@ func drawQueue(t *rapid.T, s *Spec, name, typ string) Queue {
 		q.ByPolicy = true
 	case 1: // of unknown type
 		q.ByPolicy, q.External, q.Type, q.DeliveryLimit = true, true, "", nil
+	}
+	if slices.ContainsFunc(s.Backoffs, func(b Backoff) bool { return b.Native && b.Name == q.Backoff }) {
+		q.ByPolicy, q.DeliveryLimit = true, nil
+		if !q.External {
+			q.Type = topology.Quorum
+		}
 	}
 	for _, e := range s.Exchanges {
 		if rapid.Bool().Draw(t, "bound") {

@@ -118,7 +118,10 @@ func backoffKeys() []key {
 			"outage", "What is an outage of a work queue. During one, messages that would be dead wait instead. Default: none, failures count.",
 			false, object(outageKeys()),
 		},
-		{"engine", "What counts the attempts. Default: processor.", false, oneOf("processor")},
+		{
+			"engine", "What delays and counts the retries: the processor, or RabbitMQ itself (native, from 4.3.1 on). Default: processor.",
+			false, oneOf(topology.EngineProcessor, topology.EngineNative),
+		},
 	}
 }
 

@@ -76,6 +76,10 @@ func (d *decoder) matchValues(m *Match, f fields, what string) {
 	if m.Backoff == topology.NoBackoff {
 		d.problem(d.pos(f, "backoff"), what+" has backoff: none", "only the processor tells in which queue a message failed: name a backoff; one with tiers: [] retries nothing")
 	}
+	if d.native(m.Backoff) {
+		d.problem(d.pos(f, "backoff"), fmt.Sprintf("%s has the backoff %q, which has engine: native", what, m.Backoff),
+			"only the processor tells in which queue a message failed: name a backoff with engine: processor, or write an entry with the name of a queue")
+	}
 	for _, other := range d.spec.Matches {
 		if m.Backoff != "" && other.Backoff != "" && other.Backoff != m.Backoff {
 			d.problem(d.pos(f, "backoff"),

@@ -65,6 +65,7 @@ func (d *decoder) queues(f fields) {
 				q.RetryTo, q.RetryToPos = to, d.pos(x, "retryTo")
 			}
 			d.unheardSeverity(q, x)
+			d.nativeQueue(&q, x)
 		}
 		q.Bindings = d.bindingList(x)
 		q.Messages = d.queueMessages(x, name)

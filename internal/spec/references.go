@@ -73,10 +73,16 @@ func (d *decoder) replaced() {
 	}
 }
 
+// native reports whether RabbitMQ does the retries of a backoff.
+func (d *decoder) native(backoff string) bool {
+	b, _ := d.backoff(backoff)
+	return b.Native
+}
+
 // ownBackoff refuses to share a backoff with a queue that may be full: while it
 // refuses messages, at-least-once dead-lettering holds up the whole tier.
 func (d *decoder) ownBackoff(b Backoff, queues []Queue) {
-	if len(queues) < 2 {
+	if len(queues) < 2 || b.Native { // each has its own delays
 		return
 	}
 	told := map[Pos]bool{} // the places in defaults and overlays
@@ -154,6 +160,9 @@ func (d *decoder) retriesTo(q Queue) {
 	case to.Replaces != "":
 		d.problem(q.RetryToPos, fmt.Sprintf("%s, which replaces %q", what, to.Replaces),
 			"remove retryTo until the migration is done and replaces is removed: messages come back to their own queue until then")
+	case d.native(to.Backoff) && !d.native(q.Backoff):
+		d.problem(q.RetryToPos, fmt.Sprintf("%s, whose backoff %q has engine: native", what, to.Backoff),
+			"its attempts would not go on to count: give that queue a backoff with engine: processor, or name another queue")
 	case q.Backoff == topology.NoBackoff, known && len(b.Tiers) == 0:
 		d.problem(q.RetryToPos, fmt.Sprintf("%s, and its backoff %q retries nothing", what, q.Backoff),
 			"give the queue a backoff with tiers, or remove retryTo; to collect dead letters elsewhere, write dead: {queue: NAME}")

@@ -105,7 +105,9 @@ type Backoff struct {
 	// RetryUntil limits the waits that do not count, see [topology.Backoff].
 	RetryUntil time.Duration
 	// Outage says what is an outage, without its tier. Nil: nothing is.
-	Outage  *topology.Outage
+	Outage *topology.Outage
+	// Native says that RabbitMQ delays and counts the retries. The tiers are then linear.
+	Native  bool
 	Pos     Pos
 	Overlay Pos // see [Queue]
 }

@@ -19,7 +19,7 @@ const enumFile = `
 version: 1
 name: shop
 defaults: {type: quorum, backoff: b, severity: {rules: [{key: a, severity: page}]}}
-backoff: {b: {tiers: [1s]}}
+backoff: {a: {tiers: [1s]}, b: {tiers: [1s]}}
 exchanges: [{name: all, type: fanout, bindings: [{exchange: docs, headers: {format: pdf}}]}, {name: docs, type: headers}]
 queues: [{name: q, messages: {redact: {}}, severity: {rules: [{key: a, severity: page}]}, bindings: [{exchange: docs, headers: {format: pdf}}]}]
 messages: {redact: {}}

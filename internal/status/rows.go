@@ -21,8 +21,11 @@ type Work struct {
 	Unacknowledged int64 `json:"unacknowledged"`
 	// Other is how many messages are neither ready nor unacknowledged.
 	Other int64 `json:"other,omitempty"`
-	// Retrying is how many messages are in the failed queue and the retry queues of its backoff.
+	// Retrying is how many messages are in the failed queue and the retry queues of its backoff. With
+	// a native one RabbitMQ delays or dead-letters them.
 	Retrying int64 `json:"retrying"`
+	// Native says that its backoff is native.
+	Native bool `json:"native,omitempty"`
 	// SharedRetrying says that other queues use the backoff too, so that Retrying has messages of
 	// all of them.
 	SharedRetrying bool `json:"sharedRetrying,omitempty"`
@@ -144,6 +147,9 @@ func (m *maker) works() {
 			row := workOf(q)
 			b := retrying[w.Backoff]
 			row.Retrying, row.SharedRetrying = b.Failed+b.Retrying(), b.Queues > 1
+			if _, row.Native = m.t.NativeBackoff(w.Backoff); row.Native {
+				row.Retrying, row.Other = row.Other, 0
+			}
 			for _, queue := range m.deadLetterQueues(w) {
 				row.Dead += queues[queue].Messages
 				counts := queue == w.DeadLetterQueue || queues[queue].Messages > 0

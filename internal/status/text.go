@@ -246,6 +246,9 @@ func (t *textWriter) workTable(rows []Work) {
 	if others {
 		t.line(text.Paint(t.o.Style.Faint, "OTHER: RabbitMQ is dead-lettering these messages, or delays them"))
 	}
+	if slices.ContainsFunc(rows, func(w Work) bool { return w.Native }) {
+		t.line(text.Paint(t.o.Style.Faint, "RETRYING with engine: native: RabbitMQ delays these messages in the queue itself, or is dead-lettering them"))
+	}
 	uncounted := func(w Work) bool { return w.Backoff == topology.NoBackoff && w.Role != topology.RoleLegacy }
 	if slices.ContainsFunc(rows, uncounted) {
 		t.line(text.Paint(t.o.Style.Faint, "RETRYING -: without a backoff, the processor counts no failures"))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -117,9 +118,32 @@ func (m *maker) loops() {
 	}
 	m.report(Problem{
 		Name: loops, Queues: queues, Text: "messages are redelivered again and again: " + listed(lines),
-		Fix: "let consumers reject a failed message without requeue; if they do, they lose their channel or connection, and their logs say why" +
-			m.endless(queues),
+		Fix: m.ending(queues),
 	})
+}
+
+// ending says how the loops of some queues end. With a native backoff consumers are meant to
+// requeue: either most deliveries fail, or they requeue in a way that is never counted.
+func (m *maker) ending(queues []string) string {
+	var native, others []string
+	for _, name := range queues {
+		w, _ := m.t.WorkQueue(name)
+		if _, is := m.t.NativeBackoff(w.Backoff); is {
+			native = append(native, name)
+		} else {
+			others = append(others, name)
+		}
+	}
+	var out []string
+	if len(others) > 0 {
+		out = append(out, "let consumers reject a failed message without requeue; if they do, they lose their channel or connection, and their logs say why"+
+			m.endless(others))
+	}
+	if len(native) > 0 {
+		out = append(out, "RabbitMQ retries by itself for "+listed(native)+
+			": repair what the consumers call, and let them requeue with basic.reject, as basic.nack with requeue is never counted")
+	}
+	return strings.Join(out, "; ")
 }
 
 // endless says why no delivery limit ends the loops of some queues. It is empty if one does.

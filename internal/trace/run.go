@@ -47,7 +47,8 @@ type tracer struct {
 	queues        map[string]topology.Queue
 	exchangeTypes map[string]string
 	roles         map[string]topology.Role
-	backoffs      map[string]backoff // by failed queue
+	backoffs      map[string]backoff          // by failed queue
+	natives       map[string]topology.Backoff // by work queue
 }
 
 // backoff is what a processor decides by.
@@ -64,6 +65,7 @@ func newTracer(in Input) *tracer {
 			"amq.topic": topology.Topic, "amq.headers": topology.Headers, "amq.match": topology.Headers,
 		},
 		roles: map[string]topology.Role{}, backoffs: map[string]backoff{},
+		natives: map[string]topology.Backoff{},
 	}
 	for _, q := range in.State.Have.Queues {
 		t.queues[q.Name] = q
@@ -75,6 +77,11 @@ func newTracer(in Input) *tracer {
 	for _, c := range in.Files {
 		for _, q := range c.Queues {
 			t.roles[q.Name] = q.Label.Role
+		}
+		for _, w := range c.WorkQueues {
+			if b, native := c.NativeBackoff(w.Backoff); native {
+				t.natives[w.Name] = b
+			}
 		}
 		for _, b := range c.Backoffs {
 			t.backoffs[b.FailedQueue] = backoff{c, retry.NewRules(c, b, 0).Including(exists)}
@@ -206,9 +213,12 @@ func (j *journey) deliver(at stopFrom) {
 			s.Delivery++
 		}
 	}
+	native := j.natives[s.Queue]
 	switch {
 	case failures != Always && s.Delivery > failures:
 		j.end(s, Acknowledged, Done, "")
+	case native.Native && j.in.Cause != Expired:
+		j.requeue(at, native)
 	case failures == Always && j.repeats(at.index):
 		j.end(s, Failed, Endless, "it comes back the same again and again, and only a consumer can end that")
 	case j.in.Cause == Expired:
@@ -261,6 +271,22 @@ func (j *journey) expire(at stopFrom) {
 	}
 	s.Wait = ttl
 	j.die(at, Failed, route.Expired)
+}
+
+// requeue lets a consumer requeue the message, or die over it, in a queue whose retries are left to
+// RabbitMQ: it delivers the message again after a delay, up to the number of retries.
+func (j *journey) requeue(at stopFrom, b topology.Backoff) {
+	s := &j.stops[at.index]
+	if s.Delivery > len(b.Tiers) {
+		j.die(at, Failed, route.DeliveryLimit)
+		return
+	}
+	s.Event, s.Wait = Failed, b.Tiers[s.Delivery-1].Delay
+	again := *s
+	again.From, again.At, again.Path = at.index, s.At+s.Wait, nil
+	again.Event, again.Wait = "", 0
+	j.stops, j.states = append(j.stops, again), append(j.states, "")
+	j.todo = append(j.todo, stopFrom{len(j.stops) - 1, at.message, at.expiration})
 }
 
 // crash lets consumers die over the message, until its queue gives up.

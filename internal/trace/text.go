@@ -242,6 +242,10 @@ func (b *writer) failure(s Stop) string {
 	switch {
 	case b.report.Input.Cause == Expired:
 		out = fmt.Sprintf("not taken, expires after %s", text.Duration(s.Wait))
+	case s.Reason == "" && s.Wait > 0:
+		return b.verb() + ", RabbitMQ delivers it again after " + text.Duration(s.Wait)
+	case s.Reason == route.DeliveryLimit && b.report.Input.Cause == Rejected:
+		out = "requeued once more than its backoff allows"
 	case b.report.Input.Cause == Crash && s.Reason == "":
 		return "crashes its consumer"
 	case b.report.Input.Cause == Crash:
@@ -250,6 +254,14 @@ func (b *writer) failure(s Stop) string {
 		out = "rejected"
 	}
 	return out + atMostOnce(s)
+}
+
+// verb says what consumers do where RabbitMQ does the retries.
+func (b *writer) verb() string {
+	if b.report.Input.Cause == Crash {
+		return "crashes its consumer"
+	}
+	return "requeued"
 }
 
 // atMostOnce marks a hop on which the broker may lose a message.

@@ -69,6 +69,9 @@ func steps(j trace.Journey) []step {
 		if s.From >= 0 {
 			last[i], via[i] = last[s.From], via[s.From]
 			over[i] = over[s.From]
+			if before := j.Stops[s.From]; before.Queue == s.Queue && before.Role == topology.RoleWork {
+				via[i] = []trace.Stop{{Wait: before.Wait}} // RabbitMQ delays it in the queue
+			}
 		}
 		switch {
 		case over[i]:

@@ -41,6 +41,8 @@ type message struct {
 	// failures is by queue the number of deliveries that consumers do not acknowledge, or
 	// trace.Always.
 	failures map[string]int
+	// requeues are the queues whose consumers requeue what fails, as RabbitMQ does their retries.
+	requeues map[string]bool
 	// passes reports that the crashes pass the delivery limit of the queue, once.
 	passes    bool
 	predicted trace.Report
@@ -53,6 +55,8 @@ func (m *message) answer(queue string, delivery int) amqp.Answer {
 		return amqp.Acknowledge
 	case m.cause == trace.Crash:
 		return amqp.Crash
+	case m.requeues[queue]:
+		return amqp.Requeue
 	default:
 		return amqp.Reject
 	}
@@ -62,9 +66,13 @@ func (m *message) answer(queue string, delivery int) amqp.Answer {
 func (t *trial) messages(version string) []*message {
 	state := topology.State{Version: version, Have: t.topology.Topology}
 	router := route.New(state)
+	requeues := map[string]bool{}
+	for _, w := range t.topology.WorkQueues {
+		_, requeues[w.Name] = t.topology.NativeBackoff(w.Backoff)
+	}
 	var out []*message
 	for _, q := range t.workQueues() {
-		m := message{queue: q.Name, way: wayTo(t.topology, router, q.Name), cause: trace.Rejected}
+		m := message{queue: q.Name, way: wayTo(t.topology, router, q.Name), cause: trace.Rejected, requeues: requeues}
 		for _, one := range []message{
 			m.named(succeeds, nil), m.named(failsTwice, t.failing(q.Name, 2)), t.crashing(m, q, state),
 			m.named(poison, t.failing(q.Name, trace.Always)),
@@ -125,6 +133,7 @@ func (t *trial) crashing(m message, q topology.Queue, state topology.State) mess
 func (t *trial) predict(m *message, state topology.State) {
 	failures := maps.Clone(m.failures)
 	switch {
+	case m.requeues[m.queue]: // each delivery is one of the backoff
 	case m.passes: // to the queue, all crashes up to the limit are one failure
 		failures[m.queue] = 1
 	case m.cause == trace.Crash: // and below it they are none
@@ -139,7 +148,7 @@ func (t *trial) predict(m *message, state topology.State) {
 		m.failures[m.queue], in.QueueFailures[m.queue] = endlessFailures, endlessFailures
 		m.predicted = trace.Run(in)
 	}
-	if m.cause == trace.Crash && !m.passes {
+	if m.cause == trace.Crash && !m.passes && !m.requeues[m.queue] {
 		m.returnFirst()
 	}
 }

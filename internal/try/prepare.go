@@ -3,6 +3,7 @@ package try
 import (
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ const (
 // Tier is a delay of a backoff, and what it is in the trial.
 type Tier struct {
 	Backoff string `json:"backoff"`
-	// Queue is the retry queue.
+	// Queue is the retry queue. Empty: RabbitMQ delays messages in their work queue.
 	Queue string `json:"queue"`
 	// Delay is that of the file, and Tried the one of the trial.
 	Delay time.Duration `json:"delay"`
@@ -64,7 +65,7 @@ func prepare(c topology.Compiled, speed int) trial {
 // chosenSpeed returns Speed, or as much more as the longest backoff needs.
 func chosenSpeed(c topology.Compiled) int {
 	longest := time.Duration(0)
-	for _, b := range c.Backoffs {
+	for _, b := range slices.Concat(c.Backoffs, c.Native) {
 		longest = max(longest, b.Wait())
 	}
 	needed := (longest + longestTry - 1) / longestTry
@@ -97,6 +98,7 @@ func (t *trial) shorten() {
 		t.topology.Backoffs[i].Tiers = tiers
 		t.topology.Backoffs[i].Outage = nil // a trial is about one message, which dies
 	}
+	t.shortenNative()
 	t.topology.Queues = slices.Clone(t.topology.Queues)
 	for i, q := range t.topology.Queues {
 		if short, isRetry := tried[q.Name]; isRetry && q.Label.Role == topology.RoleRetry {
@@ -105,6 +107,34 @@ func (t *trial) shorten() {
 		if q.Label.Role == topology.RoleDeadLetter && q.Arguments.HasAny(topology.ArgMessageTTL) {
 			t.topology.Queues[i].Arguments = q.Arguments.Without(topology.ArgMessageTTL)
 			t.note("queue %s keeps its dead letters here, to be counted", text.Name(q.Name))
+		}
+	}
+}
+
+// shortenNative divides the delays that RabbitMQ itself follows, in the backoffs and in the
+// policies of their queues.
+func (t *trial) shortenNative() {
+	t.topology.Native, t.topology.Policies = slices.Clone(t.topology.Native), slices.Clone(t.topology.Policies)
+	for i, b := range t.topology.Native {
+		policy := b.RetryPolicy()
+		for _, key := range []string{topology.KeyDelayedRetryMin, topology.KeyDelayedRetryMax} {
+			ms, _ := policy[key].(int64)
+			policy[key] = t.shorter(time.Duration(ms) * time.Millisecond).Milliseconds()
+		}
+		short, _ := topology.NativeOf(policy)
+		short.Name, short.Place = b.Name, b.Place
+		for k, tier := range b.Tiers {
+			if k == 0 || tier.Delay != b.Tiers[k-1].Delay {
+				t.tiers = append(t.tiers, Tier{b.Name, "", tier.Delay, short.Tiers[k].Delay})
+			}
+		}
+		t.topology.Native[i] = short
+		for j, p := range t.topology.Policies {
+			if w, _ := t.topology.WorkQueue(p.Label.Queue); w.Backoff == b.Name {
+				p.Definition = maps.Clone(p.Definition)
+				maps.Copy(p.Definition, policy)
+				t.topology.Policies[j] = p
+			}
 		}
 	}
 }
@@ -131,7 +161,11 @@ func (t *trial) substitute() {
 			continue
 		}
 		if q.Type() == "" {
-			q.Arguments = q.Arguments.With(topology.ArgQueueType, topology.Classic)
+			kind := topology.Classic
+			if w, _ := t.topology.WorkQueue(q.Name); !t.topology.Processed(w) && w.Backoff != topology.NoBackoff {
+				kind = topology.Quorum // no other queue can have a native backoff
+			}
+			q.Arguments = q.Arguments.With(topology.ArgQueueType, kind)
 		}
 		q.External, q.Durable = false, true
 		q.Arguments = q.Arguments.With(topology.ArgManagedBy, mark)

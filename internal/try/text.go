@@ -150,6 +150,8 @@ func (s Stop) fate() string {
 		return fmt.Sprintf("crashes %s, then acknowledged", text.Count(s.Returned, "time"))
 	case s.Event == trace.Acknowledged:
 		return "acknowledged"
+	case s.Reason == route.DeliveryLimit && s.Returned == 0, s.Event == trace.Failed && s.Reason == "":
+		return "not acknowledged"
 	case s.Reason == route.DeliveryLimit:
 		return fmt.Sprintf("crashes %s", text.Count(s.Returned+1, "time"))
 	default:

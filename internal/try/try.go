@@ -115,6 +115,7 @@ func (t *Try) in(ctx context.Context, session *apply.Session, tr trial, h *Host)
 func applied(ctx context.Context, s *apply.Session) error {
 	q := &quiet{}
 	r := apply.Runner{Session: s, Reporter: q}
+	r.Options.Allow = plan.Allow(topology.UncountedNack) // the consumers of a trial requeue by basic.reject
 	err := r.Run(ctx)
 	if errors.Is(err, plan.ErrBlocked) || errors.Is(err, plan.ErrHazard) {
 		var text strings.Builder

@@ -64,6 +64,9 @@ type Verifier struct {
 // that no processor consumes. A canary in a tier leaves it with its delay.
 func (v *Verifier) Run(ctx context.Context) (Report, error) {
 	report := Report{Topology: v.Topology.Name, VHost: v.Endpoint.VHost, OK: true}
+	if len(v.Topology.Backoffs) == 0 && len(v.Topology.Native) > 0 {
+		return report, fmt.Errorf("RabbitMQ does all retries of the topology %q (engine: native): there is nothing to verify", v.Topology.Name)
+	}
 	if len(v.Topology.Backoffs) == 0 {
 		return report, fmt.Errorf("the topology %q has no queue with a backoff: there is nothing to verify", v.Topology.Name)
 	}

@@ -18,6 +18,8 @@ const (
 	Acknowledge Answer = "acknowledge"
 	// Reject dead-letters it: it is not requeued.
 	Reject Answer = "reject"
+	// Requeue rejects it with requeue, by basic.reject: a quorum queue counts that as one delivery.
+	Requeue Answer = "requeue"
 	// Crash closes the channel without an answer, as the death of a consumer does: the broker
 	// delivers the message again, and counts that as one delivery (3.10.8 to 4.3.6).
 	Crash Answer = "crash"
@@ -66,6 +68,8 @@ func (c *Conn) serve(ctx context.Context, queue string, handle func(amqp091.Deli
 				err = ch.Ack(d.DeliveryTag, false)
 			case Reject:
 				err = ch.Reject(d.DeliveryTag, false)
+			case Requeue:
+				err = ch.Reject(d.DeliveryTag, true)
 			case Crash:
 				return true, ch.Close()
 			case Keep: // with a prefetch of 1 nothing more comes
