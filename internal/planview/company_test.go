@@ -207,7 +207,7 @@ func TestLongMarkdown(t *testing.T) {
 					c.Action, c.Before, c.Reason, c.Immutable = plan.Blocked, q, "because", true
 					c.Fields = []plan.Field{{Name: "x-queue-type", Before: "classic", After: "quorum"}}
 				case 1, 2:
-					c.Action, c.Before, c.After, c.Hazards = plan.Delete, q, nil, topology.Hazards()
+					c.Action, c.Before, c.After, c.Hazards = plan.Delete, q, nil, topology.Hazards()[:4] // that a deletion can have
 					c.Stake = &topology.Usage{Ready: 7, Bytes: 700}
 				case 3:
 					p.Warnings = append(p.Warnings, plan.Warning{Name: "overruled", Text: strings.Repeat(q.Name+" ", 10)})
