@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -162,7 +163,19 @@ func (k *applyCommand) carry(ctx context.Context, r *apply.Runner, run func(cont
 	show := &reporter{k: k, files: files, forget: func() bool { return true }}
 	defer func() { show.forget() }()
 	r.Reporter = show
-	return run(ctx)
+	err := run(ctx)
+	if len(show.replaced) > 0 {
+		show.Notice(topology.Printable(fmt.Sprintf("apply does not replace %s; to do so: dlxctl migrate %s %s",
+			text.Some(show.replaced), strings.Join(text.Each(show.replaced, text.ShellQuote), " "), k.consentTo(show.replaced))))
+	}
+	return err
+}
+
+// consentTo returns the flags that allow migrate to replace queues.
+func (k *applyCommand) consentTo(queues []string) string {
+	return strings.Join(text.Each(queues, func(queue string) string {
+		return plan.Consent{Hazard: topology.ReplacesQueue, Object: queue}.Flag()
+	}), " ")
 }
 
 // wanted returns the topology to apply and its broker: those of a saved plan, with its options, or
@@ -193,13 +206,19 @@ func readSaved(path string) (planview.Saved, error) {
 
 // reporter shows a run of apply: results on stdout, the rest on stderr.
 type reporter struct {
-	k      *applyCommand
-	files  bool        // what is applied are the files
-	forget func() bool // the notice of Ctrl-C, which holds from the first write to the end of the run
+	k        *applyCommand
+	files    bool        // what is applied are the files
+	replaced []string    // queues that are to be replaced under their names, with consent
+	forget   func() bool // the notice of Ctrl-C, which holds from the first write to the end of the run
 }
 
 // Planned shows the plan.
 func (r *reporter) Planned(p plan.Plan) error {
+	for _, c := range p.Changes {
+		if c.ReplacesQueue() && slices.Contains(p.Replacements(r.k.plan.options.Allow), c.Name) {
+			r.replaced = append(r.replaced, c.Name)
+		}
+	}
 	if !p.Empty() && r.k.app.output == "text" {
 		p.Unprocessed = nil // the last line of the run says it
 	}

@@ -62,6 +62,12 @@ with 2. --forward leaves a forwarder in its place. --allow drops-routing=LEGACY 
 queue or its forwarder, once no message has arrived for --idle: pass it after the publishers
 have changed.
 
+A queue of the file that RabbitMQ cannot change is replaced under its own name with --allow
+replaces-queue=QUEUE, or replace: true in the file: what is routed to it waits in a hold
+while it is emptied, deleted and declared again, and is then moved to it in order. Its
+consumers get basic.cancel. If some do not subscribe again, migrate exits with 2; --allow
+stops-consumers=QUEUE ends the replacement without them.
+
 For a queue that is named like a subcommand, write 'dlxctl migrate -- LEGACY...'.
 
 Exit codes: 0 done, 1 failed and nothing was written, 2 waiting for publishers, consumers
@@ -135,14 +141,14 @@ func (k *migrateCommand) moveFlags(f *pflag.FlagSet) {
 		"how long no message may have arrived before a legacy queue is deleted")
 	f.BoolVar(&k.runner.Forward, "forward", false,
 		"leave a forwarder in place of a legacy queue that publishers address by name")
-	k.allowFlag(f, "one legacy queue (drops-routing=invoices)")
+	k.allowFlag(f, "one queue (drops-routing=invoices)")
 	k.lock.add(f)
 }
 
 // allowFlag adds the flag that allows to delete a queue that publishers have addressed by name.
 func (k *migrateCommand) allowFlag(f *pflag.FlagSet, one string) {
 	f.StringSliceVar(&k.allow, "allow", nil,
-		"allow a `HAZARD` for "+one+", or for all (drops-routing): delete it although publishers have sent to its name")
+		"allow a `HAZARD` for "+one+", or for all: drops-routing deletes it although publishers have sent to its name, replaces-queue replaces it under its name, stops-consumers ends that although consumers are missing")
 }
 
 // read checks the flags.
@@ -173,9 +179,10 @@ func (k *migrateCommand) read() error {
 func (k *migrateCommand) readAllowed() error {
 	for _, text := range k.allow {
 		consent, err := plan.ParseConsent(text)
-		if err != nil || consent.Hazard != topology.DropsRouting {
-			return usageError{fmt.Errorf("--allow is %q; write %s=QUEUE, the only hazard of migrate", text,
-				topology.DropsRouting)}
+		hazards := []topology.Hazard{topology.DropsRouting, topology.ReplacesQueue, topology.StopsConsumers}
+		if err != nil || !slices.Contains(hazards, consent.Hazard) {
+			return usageError{fmt.Errorf("--allow is %q; write %s=QUEUE, %s=QUEUE or %s=QUEUE, the hazards of migrate", text,
+				hazards[0], hazards[1], hazards[2])}
 		}
 		k.runner.Allow = append(k.runner.Allow, consent)
 	}
@@ -183,9 +190,15 @@ func (k *migrateCommand) readAllowed() error {
 }
 
 // checkAllowed refuses a value of --allow for another queue than those that the command may delete.
-func (k *migrateCommand) checkAllowed(what string, queues []string) error {
+func (k *migrateCommand) checkAllowed(want topology.Compiled, what string, queues []string) error {
 	for _, c := range k.runner.Allow {
-		if c.Object != "" && !slices.Contains(queues, c.Object) {
+		if c.Hazard != topology.DropsRouting && c.Object != "" && !slices.Contains(ownQueues(want), c.Object) {
+			return usageError{fmt.Errorf("--allow names %q, which is no queue of the file that dlxctl declares", c.Object)}
+		}
+		if c.Hazard == topology.DropsRouting && slices.Contains(ownQueues(want), c.Object) && k.replaces(want, c.Object) {
+			continue
+		}
+		if c.Hazard == topology.DropsRouting && c.Object != "" && !slices.Contains(queues, c.Object) {
 			return usageError{fmt.Errorf("--allow names %q, which is no %s of the file; it may be: %s", c.Object, what,
 				cmp.Or(strings.Join(queues, ", "), "none"))}
 		}
@@ -208,10 +221,14 @@ func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 	if legacy, err = k.matching(sources, legacy); err != nil {
 		return err
 	}
-	if missing := unnamed(want, legacy); len(missing) > 0 {
+	missing, err := k.unknown(c.Context(), want, legacy)
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
 		return meantCommand(c, missing, k.propose(c.Context(), sources, want, missing))
 	}
-	if err := k.checkAllowed("legacy queue", legacyQueues(want)); err != nil {
+	if err := k.checkAllowed(want, "legacy queue", legacyQueues(want)); err != nil {
 		return err
 	}
 	if k.write {
@@ -219,6 +236,7 @@ func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 	}
 	action := migrateAction{
 		confirm: k.confirmMoves, run: k.runner.Run,
+		none:   migrate.None,
 		onward: "to continue: " + commandLine(c, legacy, k.consent()...),
 		back:   "to roll back: " + shellLine(c, slices.Concat([]string{"migrate", "abort"}, legacy, k.consent())...),
 	}
@@ -253,7 +271,11 @@ func (k *migrateCommand) abort(c *cobra.Command, legacy []string) error {
 	if err != nil {
 		return err
 	}
-	if missing := unnamed(want, legacy); len(missing) > 0 {
+	missing, err := k.unknown(c.Context(), want, legacy)
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
 		return fmt.Errorf("%w: no queue of the file replaces %q", migrate.ErrRefused, missing[0])
 	}
 	var successors []string
@@ -262,17 +284,17 @@ func (k *migrateCommand) abort(c *cobra.Command, legacy []string) error {
 			successors = append(successors, w.Name)
 		}
 	}
-	if err := k.checkAllowed("successor", successors); err != nil {
+	if err := k.checkAllowed(want, "successor", successors); err != nil {
 		return err
 	}
 	without := func(aborted []string) (topology.Compiled, error) {
 		return k.app.files().compileWithout(sources, aborted)
 	}
 	action := migrateAction{
-		confirm: k.confirmAbort,
-		run:     func(ctx context.Context) error { return k.runner.Abort(ctx, without) },
-		onward:  "to continue: " + commandLine(c, legacy, k.consent()...),
-		back:    "to migrate after all: " + k.forwardLine(c, legacy),
+		confirm: k.confirmAbort, none: "nothing to roll back: no migration is unfinished",
+		run:    func(ctx context.Context) error { return k.runner.Abort(ctx, without) },
+		onward: "to continue: " + commandLine(c, legacy, k.consent()...),
+		back:   "to migrate after all: " + k.forwardLine(c, legacy),
 	}
 	return k.runUnderLock(c.Context(), want, legacy, action)
 }
@@ -283,15 +305,21 @@ func (k *migrateCommand) confirmMoves(ctx context.Context, s *apply.Session, _ t
 	if k.runner.Until == migrate.Check {
 		return true, nil // it writes nothing
 	}
-	list, err := k.preview(ctx, s)
-	if err != nil || len(list) == 0 {
+	list, replaced, err := k.preview(ctx, s)
+	if err != nil || len(list)+len(replaced) == 0 {
 		return false, err
+	}
+	if len(list) == 0 {
+		return true, k.app.ask(ctx, topology.Printable("replace "+strings.Join(replaced, ", ")+" under the same name?"))
 	}
 	var moves, names []string
 	for _, o := range list {
 		moves, names = append(moves, o.Legacy+" to "+o.New), append(names, o.Legacy)
 	}
 	question := "move " + strings.Join(moves, ", ") + " and delete " + strings.Join(names, ", ") + " at the end?"
+	if len(replaced) > 0 {
+		question = "replace " + strings.Join(replaced, ", ") + " under the same name, and " + question
+	}
 	if k.runner.Until != migrate.Retire {
 		question = fmt.Sprintf("move %s, up to the stage %s?", strings.Join(moves, ", "), k.runner.Until)
 	}
@@ -304,8 +332,9 @@ func (k *migrateCommand) confirmAbort(ctx context.Context, _ *apply.Session, sta
 	if err != nil {
 		return false, err
 	}
-	if len(moves) == 0 {
-		for _, line := range stays {
+	replaced, unable := migrate.Rollbacks(k.runner.Topology, state, k.runner.Legacy)
+	if len(moves)+len(replaced) == 0 {
+		for _, line := range slices.Concat(stays, unable) {
 			fmt.Fprintln(k.app.stdout, topology.Printable(line))
 		}
 		return false, nil
@@ -316,6 +345,9 @@ func (k *migrateCommand) confirmAbort(ctx context.Context, _ *apply.Session, sta
 	var back, names []string
 	for _, m := range moves {
 		back, names = append(back, m.New+" back to "+m.Legacy), append(names, m.New)
+	}
+	for _, m := range replaced {
+		back, names = append(back, "the hold of "+m.Legacy+" back to it"), append(names, "the hold of "+m.Legacy)
 	}
 	question := "move " + strings.Join(back, ", ") + " and delete " + strings.Join(names, ", ") + " at the end?"
 	return true, k.app.ask(ctx, topology.Printable(question))
@@ -328,6 +360,8 @@ type migrateAction struct {
 	run     func(context.Context) error
 	// onward and back say how to continue after an interruption, and how to go back.
 	onward, back string
+	// none is what to print if nothing is left to do, and nothing was done.
+	none string
 }
 
 // runUnderLock runs an action on the migrations of legacy, under the lock, once the user has
@@ -341,6 +375,7 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 	}
 	defer s.Close()
 	k.runner.Topology, k.runner.Management, k.runner.Endpoint, k.runner.Legacy = want, s.Management, s.Endpoint, legacy
+	k.runner.Unlocked = !k.lock.wanted
 	k.output.app = k.app
 	k.runner.Report, k.runner.Progress = k.output.report, k.output.progress
 	if k.dryRun {
@@ -367,10 +402,12 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 	case k.runner.Finished():
 		return nil // Run has printed it
 	case k.runner.Until == migrate.Check:
-		_, err := k.preview(ctx, s)
+		_, _, err := k.preview(ctx, s)
 		return err
+	case k.runner.Wrote():
+		return k.writeStatus(ctx, s, "") // it has printed what it did
 	default:
-		return k.writeStatus(ctx, s)
+		return k.writeStatus(ctx, s, action.none)
 	}
 }
 
@@ -378,7 +415,7 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 // code.
 func (k *migrateCommand) explain(ctx context.Context, err error, action migrateAction) error {
 	switch {
-	case errors.Is(err, migrate.ErrVanished):
+	case errors.Is(err, migrate.ErrVanished), errors.Is(err, migrate.ErrDisturbed):
 		return &apply.UnfinishedError{Err: err}
 	case ctx.Err() != nil && k.runner.Wrote():
 		return &apply.UnfinishedError{Err: k.interrupted(ctx, err, action)}
@@ -393,26 +430,31 @@ func (k *migrateCommand) explain(ctx context.Context, err error, action migrateA
 
 // dryRunAll shows the next steps, and the reasons that refuse them.
 func (k *migrateCommand) dryRunAll(ctx context.Context, s *apply.Session) error {
-	if _, err := k.preview(ctx, s); err != nil {
+	if _, _, err := k.preview(ctx, s); err != nil {
 		return err
 	}
 	return k.runner.Check(ctx)
 }
 
-// preview writes the next steps of the migrations.
-func (k *migrateCommand) preview(ctx context.Context, s *apply.Session) ([]migrate.Preview, error) {
+// preview writes the next steps of the migrations, and of queues that are replaced under their
+// names.
+func (k *migrateCommand) preview(ctx context.Context, s *apply.Session) (
+	list []migrate.Preview, replaced []string, err error,
+) {
 	state, _, err := s.Inspect(ctx, plan.Options{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	list, err := k.runner.Previews(ctx, state)
-	if err != nil {
-		return nil, err
+	if list, err = k.runner.Previews(ctx, state); err != nil {
+		return nil, nil, err
 	}
 	if k.app.output == "markdown" {
-		return list, migrate.WritePages(k.app.stdout, k.runner.Topology, list)
+		return list, nil, migrate.WritePages(k.app.stdout, k.runner.Topology, list)
 	}
-	return list, k.runner.WritePreviews(k.app.stdout, list)
+	if replaced, err = k.runner.Replacements(ctx, state, k.app.stdout); err != nil || len(list) == 0 && len(replaced) > 0 {
+		return list, replaced, err
+	}
+	return list, replaced, k.runner.WritePreviews(k.app.stdout, list)
 }
 
 // status writes the progress of each migration.
@@ -426,11 +468,11 @@ func (k *migrateCommand) status(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	return k.writeStatus(ctx, s)
+	return k.writeStatus(ctx, s, migrate.None)
 }
 
-// writeStatus reads the progress of the migrations, and writes it.
-func (k *migrateCommand) writeStatus(ctx context.Context, s *apply.Session) error {
+// writeStatus reads the progress of the migrations, and writes it, or none if there are none.
+func (k *migrateCommand) writeStatus(ctx context.Context, s *apply.Session, none string) error {
 	state, _, err := s.Inspect(ctx, plan.Options{})
 	if err != nil {
 		return err
@@ -442,7 +484,8 @@ func (k *migrateCommand) writeStatus(ctx context.Context, s *apply.Session) erro
 	if k.app.output == "json" {
 		return jsondoc.Write(k.app.stdout, migrate.StatusDocument{
 			Version: 1, Topology: s.Topology.Name, VHost: state.VHost, Migrations: list,
+			Replacing: migrate.Unfinished(s.Topology, state), Stray: migrate.Stray(s.Topology, state),
 		})
 	}
-	return migrate.WriteStatuses(k.app.stdout, list)
+	return migrate.WriteStatuses(k.app.stdout, s.Topology, state, list, none)
 }

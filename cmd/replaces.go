@@ -11,6 +11,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -77,8 +78,13 @@ func (k *migrateCommand) propose(
 		return err
 	}
 	if !k.write {
-		return fmt.Errorf("%w: the file does not replace the queue yet; change it as shown above, or pass --write",
-			migrate.ErrRefused)
+		same := ""
+		if own := ownQueues(want); slices.Contains(own, legacy[0]) {
+			same = fmt.Sprintf("; or replace the queue under its own name, where RabbitMQ cannot change it: dlxctl migrate %s %s",
+				text.ShellQuote(legacy[0]), plan.Consent{Hazard: topology.ReplacesQueue, Object: legacy[0]}.Flag())
+		}
+		return fmt.Errorf("%w: the file does not replace the queue yet; change it as shown above, or pass --write%s",
+			migrate.ErrRefused, same)
 	}
 	for _, f := range edit.Edited() {
 		if err := overwrite(f); err != nil {
@@ -146,4 +152,45 @@ func overwrite(f spec.Source) error {
 		return fmt.Errorf("write %s: %w", f.Name, err)
 	}
 	return nil
+}
+
+// ownQueues returns the queues that dlxctl declares for the file and that its users consume.
+func ownQueues(want topology.Compiled) []string {
+	var out []string
+	for _, q := range want.Queues {
+		if q.Label.Role == topology.RoleWork && !q.External {
+			out = append(out, q.Name)
+		}
+	}
+	return out
+}
+
+// replaces reports whether the user or the file consents to replace a queue under its name.
+func (k *migrateCommand) replaces(want topology.Compiled, queue string) bool {
+	return slices.Contains(want.Replace, queue) || slices.ContainsFunc(k.runner.Allow, func(c plan.Consent) bool {
+		return c.Hazard == topology.ReplacesQueue && (c.Object == "" || c.Object == queue)
+	})
+}
+
+// unknown returns the names that are neither legacy queues, nor queues that are to be replaced
+// under their names or whose replacement is not finished.
+func (k *migrateCommand) unknown(ctx context.Context, want topology.Compiled, names []string) ([]string, error) {
+	own := ownQueues(want)
+	begun := slices.DeleteFunc(unnamed(want, names), func(name string) bool {
+		return slices.Contains(own, name) && k.replaces(want, name)
+	})
+	if !slices.ContainsFunc(begun, func(name string) bool { return slices.Contains(own, name) }) {
+		return begun, nil
+	}
+	s, err := k.app.conn.open(want)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	state, _, err := s.Inspect(ctx, plan.Options{})
+	if err != nil {
+		return nil, err
+	}
+	unfinished := migrate.Unfinished(want, state)
+	return slices.DeleteFunc(begun, func(name string) bool { return slices.Contains(unfinished, name) }), nil
 }

@@ -31,7 +31,7 @@ func TestSkippingABlockedQueueLosesNothing(t *testing.T) {
 			go consumeTwice(t, target.Channel(t), messages, came)
 			brokertest.Eventually(t, "the plan to see the consumer", func() bool {
 				_, out := dlxctl(target, "plan", "-f", after)
-				return strings.Contains(out, "! queue d ")
+				return strings.Contains(out, "-/+ queue d: ")
 			})
 			code, out := dlxctl(target, "apply", "--yes", "--skip-blocked", "-f", after)
 			if code != 3 || !strings.Contains(out, "queue d is blocked (see above)") {

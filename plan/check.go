@@ -21,7 +21,7 @@ var (
 // Check refuses a plan in which anything is blocked, or has a hazard that
 // is not allowed by name: all or nothing.
 func Check(p Plan, allow []Consent) error {
-	if n := len(p.blocked()); n > 0 {
+	if n := len(p.blocked(allow)); n > 0 {
 		are := text.Choose(n, "is", "are")
 		blocked := fmt.Sprintf("%s %s blocked", text.Count(n, "change"), are)
 		return refusal{blocked + "; see the suggested fixes above; nothing was written", ErrBlocked}
@@ -32,9 +32,13 @@ func Check(p Plan, allow []Consent) error {
 	return nil
 }
 
-// blocked returns the changes that no consent brings about.
-func (p Plan) blocked() []Change {
-	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return c.Action != Blocked || c.IsEndured() })
+// blocked returns the changes that no consent brings about, and the queues that are to be replaced
+// under their names without consent: to consent is not all that it takes.
+func (p Plan) blocked(allow []Consent) []Change {
+	replaced := p.Replacements(allow)
+	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool {
+		return c.Action != Blocked || c.IsEndured() && (!c.ReplacesQueue() || slices.Contains(replaced, c.Name))
+	})
 }
 
 // Skipped returns an error that lists the changes of p that were skipped. done describes the
@@ -45,7 +49,7 @@ func Skipped(p Plan, allow []Consent, done string) error {
 		return refused
 	}
 	var names []string
-	for _, c := range p.blocked() {
+	for _, c := range p.blocked(allow) {
 		names = append(names, fmt.Sprintf("%s %s", c.Kind, text.Name(c.Name)))
 	}
 	why := ErrHazard

@@ -69,14 +69,14 @@ func (c Consent) Flag() string {
 	return "--allow " + text.ShellQuote(strings.TrimSuffix(b.String(), "\n"))
 }
 
-// consents are what was allowed: by the user, and by the names that the file lists
-// under removed.
+// consents are what was allowed: by the user, by the names that the file lists under removed, and
+// by those of the queues that have replace: true.
 type consents struct {
-	allow   []Consent
-	removed []string
+	allow            []Consent
+	removed, replace []string
 }
 
-func (p Plan) consents(allow []Consent) consents { return consents{allow, p.Removed} }
+func (p Plan) consents(allow []Consent) consents { return consents{allow, p.Removed, p.Replace} }
 
 // refused returns the hazards of c that need consent and have none.
 func (s consents) refused(c Change) []topology.Hazard {
@@ -94,6 +94,9 @@ func (s consents) refused(c Change) []topology.Hazard {
 // consumers that are still there speak against it.
 func (s consents) cover(c Change, h topology.Hazard) bool {
 	objects := c.objects()
+	if h == topology.ReplacesQueue && slices.Contains(s.replace, c.Name) {
+		return true
+	}
 	return slices.ContainsFunc(s.allow, func(a Consent) bool {
 		return a.Hazard == h && (a.Object == "" || slices.Contains(objects, a.Object))
 	}) || h == topology.DropsRouting && c.Action == Delete && slices.ContainsFunc(s.removed, func(name string) bool {
@@ -101,7 +104,8 @@ func (s consents) cover(c Change, h topology.Hazard) bool {
 	})
 }
 
-// AllowedByFile reports whether the file allows a hazard of c: see [Plan.Removed].
+// AllowedByFile reports whether the file allows a hazard of c: see [Plan.Removed]
+// and [Plan.Replace].
 func (p Plan) AllowedByFile(c Change, h topology.Hazard) bool { return p.consents(nil).cover(c, h) }
 
 // objects returns the names by which a consent can name a change.
@@ -159,6 +163,9 @@ func (p Plan) refusals(allow []Consent) map[topology.Hazard][]Change {
 	s := p.consents(allow)
 	out := map[topology.Hazard][]Change{}
 	for _, c := range p.Changes {
+		if c.ReplacesQueue() {
+			continue // it is blocked
+		}
 		for _, h := range s.refused(c) {
 			out[h] = append(out[h], c)
 		}

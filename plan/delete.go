@@ -160,13 +160,20 @@ func (r resolved) replaced(have, want topology.Queue, fields []Field) Change {
 	c.Stake = u
 	switch owner, marked := topology.Owner(r.queueArguments[have.Name]); {
 	case !marked || owner != r.want.Name:
-		return c
+		return r.replacing(c, have, want)
 	case have.Type() != want.Type() && want.Label.Role != topology.RoleWork:
 		c.Reason, c.Immutable, c.Fixes = typeRemedy(have, want), false, nil
 		return c
 	case slices.Contains(hazards, topology.LosesMessages) || slices.Contains(hazards, topology.StopsConsumers):
-		c.Reason, c.Brief = whileUnused+". "+c.Reason, strings.TrimSuffix(whileUnused+"; or "+c.Brief, "; or ")
+		if c = r.replacing(c, have, want); !c.ReplacesQueue() {
+			c.Reason, c.Brief = whileUnused+". "+c.Reason, strings.TrimSuffix(whileUnused+"; or "+c.Brief, "; or ")
+		}
 		return c
+	}
+	if slices.Contains(hazards, topology.DropsRouting) && slices.Contains(r.want.Replace, want.Name) {
+		if c := r.replacing(c, have, want); c.ReplacesQueue() { // which keeps what is routed to it
+			return c
+		}
 	}
 	if want.Label.Role != topology.RoleWork && r.bound(have.Name) && !slices.Contains(hazards, topology.DropsRouting) {
 		hazards = append(hazards, topology.DropsRouting)

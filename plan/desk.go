@@ -103,7 +103,8 @@ func (d desk) list() []DeskQueue {
 		_, active := d.queues[topology.DeskWorkerName(d.topology, run)]
 		queue := DeskQueue{Name: name, Run: run, Active: active, Usage: d.usage[name]}
 		switch {
-		case q.Exclusive, topology.IsVerifyQueue(d.topology, q): // it goes with its process, or soon after
+		case q.Exclusive, topology.IsVerifyQueue(d.topology, q), topology.IsSwitchName(d.topology, name):
+			// It goes with its process, or soon after.
 			continue
 		case isHold:
 			queue.Role = topology.RoleHold

@@ -55,8 +55,8 @@ func diff(r resolved) Plan {
 		Changes: slices.Clone(r.refused), Warnings: r.warnings, Backoffs: r.want.Backoffs, Native: r.want.Native,
 		WorkQueues: r.want.WorkQueues,
 		Matches:    r.want.Matches,
-		Removed:    r.want.Removed, Rescheduled: r.rescheduled, Places: r.want.Places, present: r.present,
-		read: r.consulted,
+		Removed:    r.want.Removed, Replace: r.want.Replace, Rescheduled: r.rescheduled, Places: r.want.Places,
+		present: r.present, read: r.consulted,
 	}
 	exchanges := byName(r.have.Exchanges, func(e topology.Exchange) string { return e.Name })
 	for _, want := range r.want.Exchanges {

@@ -40,11 +40,12 @@ func TestLimitsOfALiveQueue(t *testing.T) {
 		"up":   {before: "x-max-length: 3", after: "x-max-length: 9", want: "update max-length"},
 		"away": {before: "x-max-length-bytes: 3", want: "update max-length-bytes"},
 		"higher": {
-			have: "x-max-length: 5", after: "x-max-length: 9", held: 1, want: "blocked x-max-length",
+			have: "x-max-length: 5", after: "x-max-length: 9", held: 1, want: "blocked x-max-length replaces-queue",
 			says: "write arguments: {x-max-length: 5}; no policy can raise or remove it, as ",
 		},
 		"removed": {
-			have: "x-max-length: 5", held: 1, want: "blocked x-max-length", says: "no policy can raise or remove it, as ",
+			have: "x-max-length: 5", held: 1, want: "blocked x-max-length replaces-queue",
+			says: "no policy can raise or remove it, as ",
 		},
 		"overflow of a quorum queue": {
 			have: "x-overflow: drop-head", after: "x-overflow: reject-publish",
@@ -52,7 +53,7 @@ func TestLimitsOfALiveQueue(t *testing.T) {
 		},
 		"overflow of a classic queue": {
 			kind: "classic", have: "x-overflow: drop-head", after: "x-overflow: reject-publish", held: 1,
-			want: "blocked x-overflow",
+			want: "blocked x-overflow replaces-queue",
 		},
 		"new overflow of a classic queue": {
 			kind: "classic", after: "x-max-length: 3, x-overflow: reject-publish", want: "update max-length overflow",

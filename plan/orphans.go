@@ -137,7 +137,7 @@ func (r *orphans) queues() []topology.Queue {
 			continue
 		}
 		q.Label = r.labelOf(q.Name, topology.RoleWork)
-		if r.keeps(topology.KindQueue, q.Name) {
+		if r.keeps(topology.KindQueue, q.Name) || r.unfinished(q.Name) {
 			r.found.Queues = append(r.found.Queues, q)
 			r.stay.Queues = append(r.stay.Queues, q)
 			r.staying = append(r.staying, q)

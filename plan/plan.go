@@ -25,7 +25,8 @@ const (
 	Migrate Action = "migrate" // made without its business bindings while a legacy queue lives
 	// Blocked: the broker would refuse the change, or the change would do harm; Reason says
 	// why. A blocked change with a hazard describes a foreign policy that dlxctl cannot
-	// override. Consent lets the other changes proceed; nothing is written for this one.
+	// override, or a queue that dlxctl migrate replaces. Consent lets the other changes proceed;
+	// nothing is written for this one.
 	Blocked Action = "blocked"
 )
 
@@ -63,8 +64,8 @@ type Change struct {
 	Fixes map[string]string
 	// Immutable says that the change is blocked because the broker cannot change the object.
 	Immutable bool
-	// Brief is, for an immutable change, what Reason and Fixes do not say of all of them. Empty:
-	// nothing.
+	// Brief is, for an immutable change and for a queue that is replaced under its name, what Reason
+	// and Fixes do not say of all of them. Empty: nothing.
 	Brief string
 	// Label says what the object is for.
 	Label topology.Label
@@ -148,6 +149,8 @@ type Plan struct {
 	Destroy bool
 	// Removed are the names that the file lists as removed on purpose: their routing may end.
 	Removed []string
+	// Replace are the names of queues that the file allows to replace under their names.
+	Replace []string
 	// Harms describe in words what policies of other teams do to generated queues. Some end
 	// when the plan is carried out, and some do not.
 	Harms []string

@@ -301,6 +301,7 @@ func (e *enduring) change() (Change, bool) {
 	return c, true
 }
 
-// IsEndured reports whether c describes the effect of a policy that dlxctl cannot override.
-// Such a change needs consent, and nothing is written for it.
+// IsEndured reports whether c describes the effect of a policy that dlxctl cannot override, or a
+// queue that another command replaces ([Change.ReplacesQueue]). Such a change needs consent, and
+// nothing is written for it.
 func (c Change) IsEndured() bool { return c.Action == Blocked && len(c.Hazards) > 0 }

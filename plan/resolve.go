@@ -165,17 +165,24 @@ type resolver struct {
 	foreign *policy.Set
 	// consulted are the queues whose statistics were read.
 	consulted consulted
+	// begun are the queues whose replacement under their names is not finished.
+	begun map[string]bool
+	// stray are the holds of queues that are being replaced and that the file no longer has.
+	stray []topology.Queue
 }
 
 func newResolver(want topology.Compiled, state topology.State) *resolver {
 	read := consulted{}
 	desk := deskOf(want.Name, state)
 	desk.consulted = read
+	begun, stray := replacementsOf(want, state)
 	state = desk.without(state)
 	existing := byName(state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	want, limits := limitsByPolicy(want, existing)
 	r := &resolver{
 		want: want, state: state, limits: limits, desk: desk, foreign: policy.Foreign(state, want.Name), consulted: read,
+		begun:    begun,
+		stray:    stray,
 		works:    byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
 		existing: existing,
 		attach:   byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
@@ -263,9 +270,20 @@ func (r *resolver) exchanges() matchedExchanges {
 
 func (r *resolver) queues() matchedQueues {
 	out := matchedQueues{found: map[string]topology.Arguments{}}
+	for _, hold := range r.stray {
+		out.refuse(hold, hold, strayReason)
+	}
 	for _, want := range r.want.Queues {
 		have, ok := r.existing[want.Name]
 		out.found[want.Name] = have.Arguments
+		if r.unfinished(want.Name) {
+			var before topology.Object
+			if ok {
+				before = have
+			}
+			out.refuse(before, want, unfinishedReason(want.Name))
+			continue
+		}
 		if want.External {
 			_, managed := r.works[want.Name]
 			out.external(want, have, ok, managed)
@@ -341,7 +359,8 @@ func (r *resolver) bindings(routes rerouting, withheld map[string]string) matche
 			have := *same
 			have.Label = want.Label
 			out.have = append(out.have, have)
-		} else if withholds(withheld, want) || routes.governs(want) {
+		} else if withholds(withheld, want) || routes.governs(want) ||
+			want.DestinationType == topology.ToQueue && r.unfinished(want.Destination) {
 			continue
 		}
 		out.want = append(out.want, want)

@@ -168,21 +168,21 @@ func TestMake(t *testing.T) {
 		},
 		"an argument that the broker compares and the file does not say": {
 			want: host(queue("q", nil)), have: host(queue("q", args{"x-managed-by": nil, "x-message-ttl": int64(5)})),
-			changes: []string{"blocked queue q [x-message-ttl]"}, reason: "replaces: and dlxctl migrate",
+			changes: []string{"blocked queue q [x-message-ttl] replaces-queue"}, reason: "replaces: and dlxctl migrate",
 		},
 		"an argument that the file says and the queue has not": {
 			want:    host(queue("q", args{"x-queue-leader-locator": "balanced"})),
 			have:    host(queue("q", args{"x-managed-by": nil})),
-			changes: []string{"blocked queue q [x-queue-leader-locator]"},
+			changes: []string{"blocked queue q [x-queue-leader-locator] replaces-queue"},
 		},
 		"a queue of another type": {
 			want: host(queue("q", nil)), have: host(queue("q", args{"x-managed-by": nil, "x-queue-type": "classic"})),
-			changes: []string{"blocked queue q [x-queue-type]"}, reason: "406 PRECONDITION_FAILED",
+			changes: []string{"blocked queue q [x-queue-type] replaces-queue"}, reason: "406 PRECONDITION_FAILED",
 		},
 		"a queue that is not durable": {
 			want:    host(queue("q", nil)),
 			have:    host(func() topology.Queue { q := transient; q.Arguments = with(args{"x-managed-by": nil}); return q }()),
-			changes: []string{"blocked queue q [durable]"},
+			changes: []string{"blocked queue q [durable] replaces-queue"},
 		},
 		"a queue of another topology": {
 			want: host(queue("q", nil)), have: host(queue("q", args{"x-managed-by": "dlxctl/other"})),
@@ -207,7 +207,7 @@ func TestMake(t *testing.T) {
 		"our queue with other arguments, in use": {
 			want: host(queue("q", args{"x-message-ttl": int64(2)})), have: host(queue("q", nil)),
 			usage:   map[string]topology.Usage{"q": {Consumers: 1}},
-			changes: []string{"blocked queue q [x-message-ttl]"}, reason: "only while it is empty and has no consumers",
+			changes: []string{"blocked queue q [x-message-ttl] replaces-queue"}, reason: "replaces the queue",
 		},
 		"a generated queue of another type": {
 			want: host(dead), have: host(classicDead),

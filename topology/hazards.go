@@ -14,6 +14,9 @@ const (
 	DropsRouting Hazard = "drops-routing"
 	// CopiesMessages: for a moment messages go to two queues that should go to one.
 	CopiesMessages Hazard = "copies-messages"
+	// ReplacesQueue: a queue is deleted and declared again with another type or other arguments, by
+	// dlxctl migrate: its consumers are canceled.
+	ReplacesQueue Hazard = "replaces-queue"
 	// UncountedNack: RabbitMQ comes to delay and count the retries of a queue. What a consumer returns
 	// with basic.nack and requeue is delayed each time, and never counted, so it never dies.
 	UncountedNack Hazard = "uncounted-nack"
@@ -21,5 +24,5 @@ const (
 
 // Hazards returns the hazards.
 func Hazards() []Hazard {
-	return []Hazard{LosesMessages, StopsConsumers, DropsRouting, CopiesMessages, UncountedNack}
+	return []Hazard{LosesMessages, StopsConsumers, DropsRouting, CopiesMessages, ReplacesQueue, UncountedNack}
 }

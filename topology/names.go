@@ -88,6 +88,7 @@ const (
 	nextSuffix          = ".next"
 	retryInfix          = ".retry."
 	switchInfix         = ".switch."
+	holdSuffix          = ".hold"
 	lockSuffix          = ".lock"
 	deskInfix           = ".desk."
 	deskLockPrefix      = "lock."
@@ -305,6 +306,19 @@ func SwitchPrefix(topology string) string { return topology + switchInfix }
 func SwitchExchangeName(topology, legacy string) string {
 	sum := sha256.Sum256([]byte(legacy))
 	return SwitchPrefix(topology) + hex.EncodeToString(sum[:6])
+}
+
+// ReplacementHoldName names the quorum queue in which messages wait while a queue is replaced under
+// its name. It has [DeskMark], so that no plan takes it for a queue that is no longer in the file.
+func ReplacementHoldName(topology, queue string) string {
+	return SwitchExchangeName(topology, queue) + holdSuffix
+}
+
+// IsReplacementHold reports whether messages wait in a queue while another one is replaced under
+// its name. A queue of another client that has such a name lacks the mark.
+func IsReplacementHold(topology string, q Queue) bool {
+	return IsSwitchName(topology, q.Name) && strings.HasSuffix(q.Name, holdSuffix) &&
+		q.Arguments[ArgManagedBy] == DeskMark(topology)
 }
 
 // SwitchPolicyName names the policy that says where the switch exchange routes to.

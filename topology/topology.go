@@ -62,6 +62,9 @@ type Compiled struct {
 	// Removed are the names of queues and exchanges that the file lists as removed on
 	// purpose.
 	Removed []string `json:"removed"`
+	// Replace are the names of queues that may be replaced under their names: the file consents to
+	// [ReplacesQueue].
+	Replace []string `json:"replace,omitempty"`
 	// Messages says how bodies are read and what is masked in them. A saved plan does not have it.
 	Messages Messages `json:"-"`
 	// Notify is where the processor sends notices. No JSON has it: it may hold secrets.

@@ -127,6 +127,10 @@ func migrating(t topology.Compiled) Grant {
 		g.Write = append(g.Write, legacy)
 		g.Read = append(g.Read, legacy, successor)
 	}
+	for _, name := range t.Replace { // under its name
+		g.User = "migrator"
+		g.Read = append(g.Read, generatedPattern(t, name))
+	}
 	generated := generatedPattern(t, topology.UnroutableName(t.Name)) // the switches, and where the drain publishes to
 	g.Configure, g.Write, g.Read = append(g.Configure, generated), append(g.Write, generated), append(g.Read, generated)
 	for _, list := range []*Alternatives{&g.Configure, &g.Write, &g.Read} {

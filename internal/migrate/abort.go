@@ -33,8 +33,8 @@ func (r *Runner) Abort(ctx context.Context, without func(legacy []string) (topol
 	for _, line := range done {
 		r.say("abort: %s", line)
 	}
-	if len(moves) == 0 {
-		return nil
+	if err := r.abortReplacements(ctx, state); err != nil || len(moves) == 0 {
+		return err
 	}
 	if r.CheckRights != nil {
 		if err := r.CheckRights(rightsOf(r.Topology, state, moves)); err != nil {

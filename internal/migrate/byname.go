@@ -191,9 +191,7 @@ func (r *Runner) successorUnused(ctx context.Context, m Move) error {
 // allows reports whether the user consents to the deletion of a queue that publishers may address
 // by its name.
 func (r *Runner) allows(queue string) bool {
-	return slices.ContainsFunc(r.Allow, func(c plan.Consent) bool {
-		return c.Hazard == topology.DropsRouting && (c.Object == "" || c.Object == queue)
-	})
+	return r.consents(topology.DropsRouting, queue)
 }
 
 // WaysOut says what a user can do about publishers that use the name of the legacy queue.

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,8 @@ type drainLimits struct {
 	// drain is done only if it returns nil and no message has come meanwhile. Nil: the
 	// feeders are not checked.
 	feeders func(context.Context) error
+	// prefetch is how many messages are in flight at once. Zero: the constant of that name.
+	prefetch int
 	// byName notes what publishers sent to the queue by its name. Nil: that is not noted.
 	byName *byNameWatch
 }
@@ -66,7 +69,7 @@ var (
 func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits) (backlog int64, err error) {
 	e := r.Endpoint
 	e.ConnectionName = "dlxctl migrate " + m.Topology + " " + m.Legacy
-	caution := relay.Caution{Prefetch: prefetch, Bytes: prefetchBytes, Report: h.report}
+	caution := relay.Caution{Prefetch: cmp.Or(limits.prefetch, prefetch), Bytes: prefetchBytes, Report: h.report}
 	h.watched = limits.byName
 	var waiting int64 // when a pass begins
 	first, frame := int64(-1), 0

@@ -209,21 +209,27 @@ func (r *Runner) reportMoved(m Move, h *mover, moved, backlog int64) {
 		r.say("drain: %s came to %s since, by its name through the default exchange: moved to %s",
 			messages(n), m.Legacy, m.New)
 	}
-	r.reportAgain("drain", h)
+	r.reportChanged("drain", h)
+}
+
+// reportChanged reports what a mover had to change, and which messages may be doubled. stage is
+// drain or replace.
+func (r *Runner) reportChanged(stage string, h *mover) {
+	r.reportAgain(stage, h)
 	if n := h.malformed; n > 0 {
-		r.say("drain: the x-death of %s was not written by RabbitMQ, and 3.x fails on it; it was moved to the header retry-x-death",
-			messages(n))
+		r.say("%s: the x-death of %s was not written by RabbitMQ, and 3.x fails on it; it was moved to the header retry-x-death",
+			stage, messages(n))
 		h.malformed = 0
 	}
 	if n := h.shortened; n > 0 {
-		r.say("drain: %s lost the x-death header that the broker had added: with it the headers were larger than the broker accepts",
-			messages(n))
+		r.say("%s: %s lost the x-death header that the broker had added: with it the headers were larger than the broker accepts",
+			stage, messages(n))
 		h.shortened = 0
 	}
 }
 
-// reportAgain reports how many of the moved messages had been delivered before. stage is drain or
-// abort.
+// reportAgain reports how many of the moved messages had been delivered before. stage is drain,
+// replace or abort.
 func (r *Runner) reportAgain(stage string, h *mover) {
 	if h.again > 0 {
 		r.say("%s: %s had been delivered before; they are doubled if migrate was killed or lost its connection while they were in flight, and else not%s",

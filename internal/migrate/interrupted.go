@@ -51,7 +51,7 @@ func (r *Runner) Interrupted(ctx context.Context, cause error) ([]string, error)
 		}
 		lines = append(lines, line)
 	}
-	return lines, nil
+	return append(lines, replacementLines(r.Topology, state, r.Legacy)...), nil
 }
 
 // progressText says what holds for publishers in a stage. The empty stage is that of a move that

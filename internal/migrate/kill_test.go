@@ -34,7 +34,11 @@ func (s *stage) command(tb testing.TB, path string, args ...string) (*exec.Cmd, 
 	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
 	tb.Cleanup(cancel)
 	if strings.HasPrefix(args[0], "--") { // a run: many tests fill the legacy queue by its name
-		args = append(args, "--allow", "drops-routing=old")
+		allow := "drops-routing=old"
+		if s.declares != "" {
+			allow = "replaces-queue=" + s.declares
+		}
+		args = append(args, "--allow", allow)
 	}
 	c := exec.CommandContext(ctx, path, append([]string{"migrate", "-f", file}, args...)...)
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGQUIT) }

@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -33,6 +34,8 @@ type stage struct {
 	want     topology.Compiled
 	endpoint broker.Endpoint
 	m        *management.Client
+
+	declares string // the queue that legacy makes. Empty: old
 
 	mu   sync.Mutex
 	seen map[string]int // how often each message came, whichever queue it came from
@@ -88,10 +91,10 @@ func newStageIn(tb testing.TB, target brokertest.Target, file, legacyType string
 // legacy makes the old queue and what it is bound to.
 func (s *stage) legacy(tb testing.TB, legacyType string, legacyArgs amqp091.Table) {
 	tb.Helper()
-	ch := s.target.Channel(tb)
+	ch, queue := s.target.Channel(tb), cmp.Or(s.declares, "old")
 	args := amqp091.Table{"x-queue-type": legacyType}
 	maps.Copy(args, legacyArgs)
-	if _, err := ch.QueueDeclare("old", true, false, false, false, args); err != nil {
+	if _, err := ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
 		tb.Fatal(err)
 	}
 	for _, e := range s.want.Exchanges {
@@ -106,7 +109,7 @@ func (s *stage) legacy(tb testing.TB, legacyType string, legacyArgs amqp091.Tabl
 	}
 	for _, b := range s.want.Bindings {
 		if b.Destination == "new" && b.Label.Role == topology.RoleBusiness {
-			if err := ch.QueueBind("old", b.Key, b.Source, false,
+			if err := ch.QueueBind(queue, b.Key, b.Source, false,
 				amqp091.Table(b.Arguments.Without(topology.ArgManagedBy))); err != nil {
 				tb.Fatal(err)
 			}

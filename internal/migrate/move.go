@@ -95,7 +95,8 @@ func (m Move) find(state topology.State) found {
 	f := found{exchanges: map[string]bool{}}
 	for _, q := range state.Have.Queues {
 		f.legacy = f.legacy || q.Name == m.Legacy
-		f.successor = f.successor || q.Name == m.New
+		// A queue of another with the name of a hold is none; see foreign.
+		f.successor = f.successor || q.Name == m.New && (!m.replaces() || topology.IsReplacementHold(m.Topology, q))
 	}
 	for _, e := range state.Have.Exchanges {
 		if e.Name == m.switchName() || e.Name == m.legacyEnd() || e.Name == m.successorEnd() {

@@ -16,8 +16,11 @@ import (
 // exchange that routes only there, with their own routing key, so that consumers see the
 // key that the publisher used.
 type mover struct {
-	to        string // the exchange
-	frame     int    // the size of the largest content header that the broker accepts, in bytes; zero: any
+	to string // the exchange
+	// safe is when the queue is old enough to keep its messages if its node is killed, see
+	// amqp.SafeAge. Before, no message is acknowledged: it stays where it came from as well.
+	safe      time.Time
+	frame     int // the size of the largest content header that the broker accepts, in bytes; zero: any
 	taken     atomic.Int64
 	passes    atomic.Int64 // how often a drain has begun on a new connection
 	moved     atomic.Int64
@@ -119,6 +122,9 @@ func (h *mover) Refused(_ amqp091.Delivery, m relay.Move, reason string) relay.M
 // Moved counts a message. One that was delivered before may have been moved before, by a
 // run that was killed.
 func (h *mover) Moved(d amqp091.Delivery, _ relay.Move) {
+	if young := time.Until(h.safe); young > 0 {
+		<-time.After(young) // the relay acknowledges it afterwards
+	}
 	h.moved.Add(1)
 	h.step()
 	h.last.Store(time.Now().UnixMilli())

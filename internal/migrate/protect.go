@@ -31,7 +31,7 @@ func withoutExposing(changes []plan.Change, state topology.State) []plan.Change 
 func enduredPolicies(want topology.Compiled, state topology.State) []Note {
 	var out []Note
 	for _, c := range plan.Make(want, state, plan.Options{}).Changes {
-		if c.IsEndured() {
+		if c.IsEndured() && !c.ReplacesQueue() {
 			out = append(out, Note{Decide: true, Text: c.Reason})
 		}
 	}

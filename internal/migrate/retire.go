@@ -90,11 +90,13 @@ func (r *Runner) cleanUp(ctx context.Context, m Move, h *mover, state topology.S
 // A copy exists twice in one of three cases: the message was in flight when a drain was killed or
 // lost its connection (it is then delivered again, and the broker says so), another program bound
 // the legacy queue after the cutover, or both. A message to which none applies was moved once.
-func (h *mover) account(took time.Duration) string {
+func (h *mover) account(took time.Duration) string { return h.counts() + ", " + text.Took(took) }
+
+func (h *mover) counts() string {
 	moved := h.moved.Load()
 	doubled := "0 doubled"
 	if n := min(h.doubled, moved); n > 0 {
 		doubled = "at most " + text.Grouped(n) + " doubled"
 	}
-	return fmt.Sprintf("%s, %s, %s", messages(moved), doubled, text.Took(took))
+	return fmt.Sprintf("%s, %s", messages(moved), doubled)
 }

@@ -46,9 +46,13 @@ type Runner struct {
 	// Forward leaves a forwarder in place of a legacy queue to which publishers still
 	// send by its name.
 	Forward bool
-	// Allow holds the consents of the user. DropsRouting is the only hazard of a migration: a legacy
-	// queue is deleted although publishers may send to it by its name.
+	// Allow holds the consents of the user: DropsRouting to delete a queue although publishers may
+	// send to it by its name, ReplacesQueue to replace a queue under its name, and StopsConsumers to
+	// end a replacement although consumers have not subscribed again.
 	Allow []plan.Consent
+	// Unlocked says that the run does not hold the lock of the topology. Then no queue is replaced
+	// under its name: the deletion of one run could meet the new queue of another.
+	Unlocked bool
 	// CheckRights fails if the user lacks one of the rights, before the first write.
 	// Nil: rights are not checked.
 	CheckRights func(rights []plan.Right) error
@@ -66,6 +70,9 @@ type Runner struct {
 	finished  bool // Run has moved all queues to their end, and at least one
 	// seen are the legacy queues as they were last seen, by name.
 	seen map[string]lastSeen
+	// routes are the bindings of the queues that are replaced under their names, and of their switch
+	// exchanges, as this run has seen them, by queue.
+	routes map[string][]topology.Binding
 	// rebound are the legacy queues that were bound again since their cutover, until a drain
 	// has counted the messages that came to both queues.
 	rebound map[string]bool
@@ -93,6 +100,7 @@ func (r *Runner) prepareRun() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.switches, r.overrides, r.seen = map[string]switchSeen{}, map[string]int{}, map[string]lastSeen{}
+	r.routes = map[string][]topology.Binding{}
 	r.rebound, r.movers = map[string]bool{}, map[[2]string]*mover{}
 	r.fed = map[string]Move{}
 	r.began = time.Now()
@@ -137,7 +145,10 @@ func (r *Runner) say(format string, args ...any) {
 // Check reports why the moves cannot be made, or which rights the user lacks. It writes
 // nothing.
 func (r *Runner) Check(ctx context.Context) error {
-	_, _, _, err := r.check(ctx, true)
+	state, _, _, err := r.check(ctx, true)
+	if err == nil {
+		_, err = r.checkReplacements(ctx, state)
+	}
 	return err
 }
 
@@ -162,9 +173,25 @@ func (r *Runner) check(ctx context.Context, retires bool) (state topology.State,
 func (r *Runner) Run(ctx context.Context) error {
 	r.prepareRun()
 	state, moves, forwarders, err := r.check(ctx, r.retires())
+	if err != nil {
+		return err
+	}
+	replaced, err := r.checkReplacements(ctx, state)
 	if err != nil || r.Until == Check {
 		return err
 	}
+	err = r.move(ctx, state, moves, forwarders)
+	if err != nil && !errors.Is(err, ErrWaiting) || !r.retires() || len(replaced) == 0 {
+		return err
+	}
+	if again := r.replaceAll(ctx, replaced); again != nil || err != nil {
+		return errors.Join(err, again)
+	}
+	return r.noteFinished(ctx)
+}
+
+// move moves legacy queues to their successors.
+func (r *Runner) move(ctx context.Context, state topology.State, moves, forwarders []Move) error {
 	for _, m := range moves {
 		r.remember(state, m, nil)
 	}
@@ -191,16 +218,22 @@ func (r *Runner) Run(ctx context.Context) error {
 	if err := r.cutover(ctx, moves); err != nil || r.Until == Cutover {
 		return err
 	}
-	if err = r.finish(ctx, moves); err == nil || errors.Is(err, ErrWaiting) {
+	err := r.finish(ctx, moves)
+	if err == nil || errors.Is(err, ErrWaiting) {
 		err = errors.Join(err, r.adviseOnFeeders(ctx))
 	}
 	if err != nil || !r.retires() {
 		return err
 	}
-	state, err = r.Management.Inspect(ctx)
+	return r.noteFinished(ctx)
+}
+
+// noteFinished notes whether all moves and replacements are at their end.
+func (r *Runner) noteFinished(ctx context.Context) error {
+	state, err := r.Management.Inspect(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.finished = err == nil && len(unfinishedMoves(r.Topology, state)) == 0
+	r.finished = err == nil && len(unfinishedMoves(r.Topology, state)) == 0 && len(Unfinished(r.Topology, state)) == 0
 	return err
 }
 

@@ -23,7 +23,7 @@ func (r *Runner) WritePreviews(w io.Writer, list []Preview) error {
 		}
 	}
 	if len(list) == 0 {
-		b.WriteString(none + "\n")
+		b.WriteString(None + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -93,8 +93,8 @@ func (r *Runner) previewLines(o Preview) []string {
 	return lines
 }
 
-// none says that there is nothing to migrate.
-const none = "nothing to migrate: no legacy queue of the file exists"
+// None says that there is nothing to migrate.
+const None = "nothing to migrate: no legacy queue of the file exists"
 
 // WriteRollbacks writes what an abort of these moves does, for a person to read.
 func WriteRollbacks(w io.Writer, state topology.State, moves []Move) error {
@@ -119,12 +119,17 @@ func WriteRollbacks(w io.Writer, state topology.State, moves []Move) error {
 	return err
 }
 
-// WriteStatuses writes how far each move is, one line per move.
-func WriteStatuses(w io.Writer, list []Status) error {
+// WriteStatuses writes how far each move is, one line per move, and which replacements of queues
+// under their names are not finished. Without any it writes none, unless that is empty.
+func WriteStatuses(w io.Writer, want topology.Compiled, state topology.State, list []Status, none string) error {
+	replaced := replacementLines(want, state, nil)
 	for _, s := range list {
 		fmt.Fprintln(w, topology.Printable(s.String()))
 	}
-	if len(list) > 0 {
+	for _, line := range replaced {
+		fmt.Fprintln(w, topology.Printable(line))
+	}
+	if len(list)+len(replaced) > 0 || none == "" {
 		return nil
 	}
 	_, err := fmt.Fprintln(w, none)
@@ -137,6 +142,11 @@ type StatusDocument struct {
 	Topology   string   `json:"topology"`
 	VHost      string   `json:"vhost"`
 	Migrations []Status `json:"migrations"`
+	// Replacing are the queues whose replacement under their names is not finished.
+	Replacing []string `json:"replacing,omitempty"`
+	// Stray are the holds in which messages of a queue wait that is being replaced under its name, and
+	// that the file does not have.
+	Stray []string `json:"strayHolds,omitempty"`
 }
 
 // statusJSON is how far a move is.
@@ -202,7 +212,7 @@ func WritePages(w io.Writer, want topology.Compiled, list []Preview) error {
 		pages = append(pages, p)
 	}
 	if len(pages) == 0 {
-		_, err := fmt.Fprintln(w, none)
+		_, err := fmt.Fprintln(w, None)
 		return err
 	}
 	quoted := func(s string) string { return "`" + s + "`" }

@@ -37,6 +37,9 @@ func WriteMarkdown(w io.Writer, p plan.Plan, process string) error {
 	if hasImmutable(p) {
 		fmt.Fprintf(m, "\n%s.\n", escape(immutable))
 	}
+	if hasReplacement(p) {
+		fmt.Fprintf(m, "\n`%s`: %s.\n", topology.ReplacesQueue, escape(replacesQueue))
+	}
 	m.list("\n| | needs consent | at risk |\n| --- | --- | --- |\n", hazardRows(p), hazardShare,
 		"changes that need consent")
 	var drift, warnings []string
@@ -135,7 +138,11 @@ func blockedRows(p plan.Plan) []string {
 			continue
 		}
 		var b strings.Builder
-		fmt.Fprintf(&b, "\n:no_entry: **%s %s is blocked**", c.Kind, code(nameOf(c)))
+		state := "is blocked"
+		if c.ReplacesQueue() {
+			state = "is replaced under its name, with consent"
+		}
+		fmt.Fprintf(&b, "\n:no_entry: **%s %s %s**", c.Kind, code(nameOf(c)), state)
 		if place := placeOf(p, c); !place.IsZero() {
 			fmt.Fprintf(&b, " (%s)", code(place.String()))
 		}

@@ -2,6 +2,7 @@ package planview
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -45,8 +46,9 @@ const mostNamed = 20
 // needs consent.
 func attention(p plan.Plan) []string {
 	var names []string
+	replaced := p.Replacements(p.Allow) // by consent, which is for migrate
 	for _, c := range p.Changes {
-		if c.Action != plan.Blocked {
+		if c.Action != plan.Blocked || c.ReplacesQueue() && slices.Contains(replaced, c.Name) {
 			continue
 		}
 		name := fmt.Sprintf("%s %s", c.Kind, nameOf(c))

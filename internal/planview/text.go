@@ -42,6 +42,7 @@ func WriteText(w io.Writer, p plan.Plan, o TextOptions) error {
 	t.drift()
 	t.schedules()
 	t.immutable()
+	t.replacements()
 	t.atMostOnce()
 	warnings := grouped(p.Warnings)
 	for _, w := range warnings {
@@ -198,6 +199,22 @@ func (t *textWriter) immutable() {
 	t.line("")
 }
 
+// replacesQueue says once what holds for all queues that are replaced under their names.
+const replacesQueue = "RabbitMQ cannot change such a queue: it would answer 406 PRECONDITION_FAILED. With consent, 'dlxctl migrate' deletes it once it is proved empty and declares it again. What is routed to it waits in a hold meanwhile, some 10 seconds, and none of that is lost. Its consumers get basic.cancel and have to subscribe again; a service that declares it with the old arguments gets 406. What is published to its name through the default exchange between the two is lost, unless it is mandatory. Else keep the queue as it is (see the suggested fixes), or replace it with a new queue (replaces: and dlxctl migrate): that is better if publishers use its name, or if consumers cannot subscribe again by themselves"
+
+// replacements explains the queues that are replaced under their names, if there are any.
+func (t *textWriter) replacements() {
+	if hasReplacement(t.p) {
+		t.line("[%s]: %s", topology.ReplacesQueue, replacesQueue)
+		t.line("")
+	}
+}
+
+// hasReplacement reports whether a queue is to be replaced under its name.
+func hasReplacement(p plan.Plan) bool {
+	return slices.ContainsFunc(p.Changes, plan.Change.ReplacesQueue)
+}
+
 // atMostOnce explains the mark of hops, if there is one.
 func (t *textWriter) atMostOnce() {
 	if slices.ContainsFunc(t.p.Changes, func(c plan.Change) bool { return c.AtMostOnce }) {
@@ -244,6 +261,10 @@ func (t *textWriter) head(c plan.Change) string {
 	if typ := typeOf(c.After); typ != "" && (c.Action == plan.Create || c.Action == plan.Migrate) {
 		head += " (" + typ + ")"
 	}
+	if c.ReplacesQueue() {
+		head = fmt.Sprintf("%s %s %s: %s: replaced under its name", text.Paint(t.o.Style.Blocked, "-/+"), c.Kind,
+			nameOf(c), differences(c))
+	}
 	if c.Reroute != nil {
 		head = fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, text.Name(c.Name))
 		if len(c.Fields) > 0 {
@@ -251,6 +272,21 @@ func (t *textWriter) head(c plan.Change) string {
 		}
 	}
 	return head + text.Paint(t.o.Style.Danger, hazards(c))
+}
+
+// differences says in one line what becomes of a queue that is replaced, its type first: "classic
+// -> quorum, x-max-length 1000 -> (none)".
+func differences(c plan.Change) string {
+	var out []string
+	for _, f := range c.Fields {
+		change := plain(f.Name, f.Before) + " -> " + plain(f.Name, f.After)
+		if f.Name == topology.ArgQueueType {
+			out = append([]string{change}, out...)
+		} else {
+			out = append(out, f.Name+" "+change)
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // details writes what is below the first line of a change: its fields, what is at risk, and why.
@@ -277,9 +313,9 @@ func (t *textWriter) details(c plan.Change, indent string) {
 }
 
 // reason returns why a change is made or blocked. What all blocked changes have in common is said
-// once, by immutable.
+// once, by immutable and by replacements.
 func reason(c plan.Change) string {
-	if c.Action == plan.Blocked && c.Immutable {
+	if c.Action == plan.Blocked && c.Immutable || c.ReplacesQueue() {
 		return c.Brief
 	}
 	return c.Reason

@@ -350,10 +350,12 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 	f := failure{origin: origin, reason: topology.ReasonUnknown, attempt: 1, first: now.UTC().Format(topology.HeaderTime)}
 	retried := false
 	all := deaths(d.Headers)
+	// What waits in the hold while the queue is replaced under its name can die there too, by expiry.
+	hold := topology.ReplacementHoldName(r.topology.Name, origin)
 	for _, death := range all {
 		queue, _ := death["queue"].(string)
 		retried = retried || topology.IsRetryQueueName(r.topology.Name, queue)
-		if queue != origin || f.known {
+		if queue != origin && queue != hold || f.known {
 			continue
 		}
 		f.known = true // the newest is the first
@@ -367,7 +369,8 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 			f.cc = keys[1:]
 		}
 	}
-	rejected := len(all) > 0 && all[0]["queue"] == origin // or dead-lettered by the broker otherwise
+	// Or dead-lettered by the broker otherwise.
+	rejected := len(all) > 0 && (all[0]["queue"] == origin || all[0]["queue"] == hold)
 	if !rejected {
 		f.told = d.Exchange == topology.FailedExchangeName(r.topology.Name) && r.copied(all)
 		f.hear(d.Headers, f.told)

@@ -2,12 +2,48 @@ package retry_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/retry"
 	"github.com/dlxctl/dlxctl/topology"
 )
+
+// What expires in the hold, while its queue is replaced under its name, has failed in that queue,
+// as the publisher sent it, or as it came back from a retry.
+func TestAMessageExpiresInTheHoldOfItsQueue(t *testing.T) {
+	t.Parallel()
+	c := elsewhere(2, 0, topology.WorkQueue{Name: "billing", Backoff: "a"})
+	death := map[string]any{
+		"queue": topology.ReplacementHoldName("shop", "billing"), "reason": "expired", "exchange": "events",
+		"routing-keys": []any{"order.placed"}, "original-expiration": "100",
+	}
+	m := retry.Message{Exchange: "shop.failed", Key: "@billing", Headers: map[string]any{"x-death": []any{death}}}
+	first := rulesOf(c, "a").Decide(m, moment(t))
+	for name, want := range map[string]any{
+		"retry-reason": "expired", "retry-queue": "billing", "retry-exchange": "events",
+		"retry-routing-key": "order.placed", "retry-expiration": "100", "retry-attempts": int64(1),
+	} {
+		if first.Headers[name] != want {
+			t.Errorf("the first time, %s is %v, not %v", name, first.Headers[name], want)
+		}
+	}
+	back := maps.Clone(first.Headers)
+	again := maps.Clone(death)
+	again["exchange"], again["routing-keys"] = "shop.return", []any{"@billing"}
+	back["x-death"] = []any{again, map[string]any{"queue": "shop.a.retry.1s", "reason": "expired"}, death}
+	m.Headers = back
+	second := rulesOf(c, "a").Decide(m, moment(t))
+	for name, want := range map[string]any{
+		"retry-reason": "expired", "retry-exchange": "events", "retry-routing-key": "order.placed",
+		"retry-attempts": int64(2),
+	} {
+		if second.Headers[name] != want {
+			t.Errorf("the second time, %s is %v, not %v", name, second.Headers[name], want)
+		}
+	}
+}
 
 // expiring returns what is decided about the failure after so many attempts of a message of billing
 // with an expiration, which failed first so long ago. Its backoff has a tier of a second and one of

@@ -38,6 +38,9 @@ func Compile(s *Spec) (topology.Compiled, error) {
 	c.loops()
 	for _, q := range s.Queues {
 		c.work(q)
+		if q.Replace {
+			c.out.Replace = append(c.out.Replace, q.Name)
+		}
 		if !q.Unmanaged {
 			c.deadLetters(q)
 		}

@@ -186,6 +186,7 @@ func queueKeys() []key {
 			"retryTo", "Queue of the file to which failed messages of this queue come after a tier. Attempts go on to count. Default: this queue.",
 			false, anyText(),
 		},
+		{"replace", "Where RabbitMQ cannot change the queue, dlxctl migrate may replace it under its name (hazard replaces-queue), without --allow. Default: false.", false, boolean()},
 		{"replaces", "The legacy queue that this queue replaces. While the legacy queue exists, this queue is created without its business bindings. Default: none.", false, anyText()},
 	}
 }

@@ -43,7 +43,7 @@ func (d *decoder) match(f fields) {
 			return
 		}
 	}
-	for _, key := range []string{"name", "arguments", "bindings", "replaces", "messages", "retryTo"} {
+	for _, key := range []string{"name", "arguments", "bindings", "replace", "replaces", "messages", "retryTo"} {
 		if v, given := f.values[key]; given {
 			d.problem(d.at(v.key), what+" has "+key, "it is for queues that services declare: remove it, or write an entry with name for one queue")
 		}

@@ -50,6 +50,7 @@ func (d *decoder) queues(f fields) {
 			q.Severity, q.SeverityRules = s, rules
 		}
 		d.replaces(&q, x)
+		q.Replace = d.truth(x, "replace")
 		d.external(q, x)
 		d.unmanaged(q, x)
 		q.Owner, _ = d.text(x, "owner")
@@ -148,7 +149,7 @@ func (d *decoder) external(q Queue, f fields) {
 			fmt.Sprintf("queue %q is external, and its dead-lettering would come from arguments", q.Name),
 			"only the service that declares the queue can set its arguments: write deadLetterBy: policy, or remove the key")
 	}
-	for _, key := range []string{"arguments", "replaces"} {
+	for _, key := range []string{"arguments", "replaces", "replace"} {
 		if v, ok := f.values[key]; ok {
 			d.problem(d.at(v.key), fmt.Sprintf("queue %q is external and has %s", q.Name, key),
 				"the service that declares the queue sets it: remove it, or remove external: true")

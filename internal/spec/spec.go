@@ -149,6 +149,8 @@ type Queue struct {
 	// Replaces is the legacy queue that this queue replaces. Empty: none.
 	Replaces    string
 	ReplacesPos Pos
+	// Replace reports that the queue may be replaced under its name.
+	Replace bool
 	// Backoff is a name among Spec.Backoffs, or topology.NoBackoff. Empty if Unmanaged.
 	Backoff string
 	// RetryTo is the queue of the file to which failed messages come after a tier. Empty: they come

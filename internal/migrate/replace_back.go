@@ -1,0 +1,191 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/wait"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// unpark returns the next step that lets the switch exchange lead to the queue again. What comes
+// through the switch exchange has a route all the time.
+func (m Move) unpark(state topology.State) cutoverStep {
+	f := m.find(state)
+	if !f.exchanges[m.switchName()] {
+		return cutoverStep{} // nothing leads to the hold
+	}
+	if made := m.makeSwitch(state, f, m.successorEnd()); len(made) > 0 {
+		return cutoverStep{Doing: "create the switch exchange of " + m.Legacy, Changes: made}
+	}
+	if f.policy.Definition[topology.ArgAlternateExchange] == m.legacyEnd() {
+		return cutoverStep{}
+	}
+	if step := m.keepParked(f); step.Doing != "" {
+		return step
+	}
+	return cutoverStep{
+		Doing:   "switch from its hold to " + m.Legacy,
+		Changes: []plan.Change{m.pointSwitch(state, f, m.legacyEnd())},
+	}
+}
+
+// giveBack moves what is in the hold to the queue, lets the switch lead there, binds the queue
+// again, and removes the hold, once check agrees. It is the second half of a replacement, and all
+// of a rollback. It fails with errGone if the queue or the hold is not there.
+func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Context, Move) error) error {
+	safe := time.Now().Add(amqp.SafeAge) // the queue may just have been declared
+	var refused time.Time                // since when the hold cannot be deleted
+	for {
+		state, err := r.Management.Inspect(ctx)
+		if err != nil {
+			return err
+		}
+		f := m.find(state)
+		if !f.successor || !f.legacy {
+			return errGone
+		}
+		parked := m.unpark(state).Doing != ""
+		ready, err := r.readyIn(ctx, m.New)
+		if err != nil {
+			return err
+		}
+		if parked || ready > 0 {
+			if err := r.execute(ctx, append(m.makeEnd(f, m.legacyEnd()), m.makeEnd(f, m.successorEnd())...)); err != nil {
+				return err
+			}
+			if err := r.emptyHold(ctx, m, state, safe); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.steps(ctx, m, m.nextBack); err != nil {
+			return err
+		}
+		if err := check(ctx, m); err != nil {
+			return err
+		}
+		err = r.removeHold(ctx, m)
+		if err == nil {
+			return r.checkBound(ctx, m)
+		}
+		if !errors.Is(err, broker.ErrRefused) {
+			return err
+		}
+		if refused.IsZero() {
+			refused = time.Now()
+		}
+		if time.Since(refused) >= r.Wait {
+			return fmt.Errorf("%w: %s gets its messages, but its hold cannot be deleted: %w; a consumer of the hold has messages of it, or messages that expired there cannot be dead-lettered yet; run the command again",
+				ErrWaiting, m.Legacy, err)
+		}
+		if err := wait.For(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
+// emptyHold moves what is in the hold to the queue, and lets the switch lead there. Until the queue
+// is safe, see mover, the hold keeps all messages and stays on their way.
+func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State, safe time.Time) error {
+	back := Move{Topology: m.Topology, Legacy: m.New, New: m.Legacy}
+	h := r.startMover(back)
+	h.to, h.safe = m.legacyEnd(), safe
+	r.say("replace: moving what waits in the hold to %s", m.Legacy)
+	err := r.moveAndSwitch(ctx, back, h, drainLimits{fullAt: policy.FullAt(state, m.Legacy)},
+		func(ctx context.Context) error { return r.steps(ctx, m, m.unpark) })
+	if n := h.moved.Load(); n > 0 {
+		r.say("replace: moved %s from the hold to %s", messages(n), m.Legacy)
+	}
+	r.reportChanged("replace", h)
+	if errors.Is(err, ErrWaiting) && h.moved.Load() == 0 { // the queue has confirmed nothing
+		err = fmt.Errorf("%w; if the node was killed in the second after %s was declared, the queue has no leader: delete it then, the hold has all messages",
+			err, m.Legacy)
+	}
+	if errors.Is(err, errComing) {
+		err = fmt.Errorf("%w: messages still come to the hold %s by its name", ErrWaiting, m.New)
+	}
+	return err
+}
+
+// removeHold deletes what is left of a replacement. The broker or the proof refuses to delete a
+// hold that is not empty, so nothing can be lost.
+func (r *Runner) removeHold(ctx context.Context, m Move) error {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool {
+		return q.Name == m.New && topology.IsReplacementHold(m.Topology, q)
+	})
+	if i < 0 {
+		return nil
+	}
+	var changes []plan.Change
+	for _, name := range []string{m.legacyEnd(), m.successorEnd()} {
+		if m.find(state).exchanges[name] {
+			c := remove(topology.Exchange{Name: name})
+			c.Hazards = []topology.Hazard{topology.DropsRouting} // only the mover publishes to it
+			changes = append(changes, c)
+		}
+	}
+	for _, q := range state.Have.Queues {
+		if q.Name == m.trialName() && q.Arguments[topology.ArgManagedBy] == topology.DeskMark(m.Topology) {
+			changes = append(changes, removeTrial(q)) // a run was killed at its trial
+		}
+	}
+	hold := remove(state.Have.Queues[i])
+	hold.Phase = 1
+	return apply.Execute(ctx, r.Management.Fresh(), plan.Plan{Changes: append(changes, hold)}, r.noteWrite)
+}
+
+// Rollbacks returns the replacements under their names that an abort rolls back, and a line for
+// each that it cannot: the queue that was there is deleted.
+func Rollbacks(want topology.Compiled, state topology.State, queues []string) (moves []Move, stays []string) {
+	for _, name := range Unfinished(want, state) {
+		m := replacementOf(want.Name, name)
+		switch {
+		case len(queues) > 0 && !slices.Contains(queues, name):
+		case m.find(state).legacy && plan.Differs(want, state, name):
+			moves = append(moves, m)
+		default:
+			stays = append(stays, fmt.Sprintf("the queue that %s replaces under its name is deleted, or its node is down, so there is nothing to roll back to; run migrate to finish", name))
+		}
+	}
+	return moves, stays
+}
+
+// abortReplacements rolls back the replacements that have not deleted their queues.
+func (r *Runner) abortReplacements(ctx context.Context, state topology.State) error {
+	moves, stays := Rollbacks(r.Topology, state, r.Legacy)
+	if r.Unlocked && len(moves) > 0 {
+		return fmt.Errorf("%w; nothing was written:\n  %s: %s", ErrRefused, moves[0].Legacy, needsLock)
+	}
+	if len(stays) > 0 && len(r.Legacy) > 0 {
+		return fmt.Errorf("%w; nothing was written:\n  %s", ErrRefused, strings.Join(stays, "\n  "))
+	}
+	for _, line := range stays {
+		r.say("abort: %s", line)
+	}
+	if len(moves) > 0 && r.CheckRights != nil {
+		if err := r.CheckRights(r.replacementRights(state, moves)); err != nil {
+			return err
+		}
+	}
+	for _, m := range moves {
+		if err := r.giveBack(ctx, m, func(context.Context, Move) error { return nil }); err != nil {
+			return err
+		}
+		r.say("abort: %s is as it was", m.Legacy)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package plan_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// A queue that the broker cannot change is replaced under its name with consent to that queue, by
+// the command line or the file. Without consent nothing is written, and apply never writes it.
+func TestAQueueIsReplacedWithConsent(t *testing.T) {
+	t.Parallel()
+	live := topology.State{Version: "4.0.5", Have: host(queue("q", args{"x-queue-type": "classic"})).Topology}
+	live.Usage = map[string]topology.Usage{"q": {Ready: 3, Consumers: 2}}
+	want := host(queue("q", nil))
+	p := plan.Make(want, live, plan.Options{})
+	if len(p.Changes) != 1 || !p.Changes[0].ReplacesQueue() || p.Changes[0].Stake == nil || p.Changes[0].Stake.Ready != 3 {
+		t.Fatalf("the changes are %v", summarize(p.Changes))
+	}
+	mine, other := []plan.Consent{{Hazard: topology.ReplacesQueue, Object: "q"}},
+		[]plan.Consent{{Hazard: topology.ReplacesQueue, Object: "r"}, {Hazard: topology.LosesMessages, Object: "q"}}
+	if err := plan.Check(p, other); !errors.Is(err, plan.ErrBlocked) {
+		t.Errorf("without consent Check returns %v", err)
+	}
+	if err := plan.Check(p, mine); err != nil {
+		t.Errorf("with consent Check returns %v", err)
+	}
+	if todo := plan.Allowed(p, mine); len(todo.Changes) > 0 {
+		t.Errorf("apply would write %v", summarize(todo.Changes))
+	}
+	if got := p.Replacements(mine); !slices.Equal(got, []string{"q"}) || len(p.Replacements(other)) > 0 {
+		t.Errorf("the replacements are %v and %v", got, p.Replacements(other))
+	}
+	want.Replace = []string{"q"}
+	if err := plan.Check(plan.Make(want, live, plan.Options{}), nil); err != nil {
+		t.Errorf("with replace: true Check returns %v", err)
+	}
+}
+
+// Queues that cannot be replaced without losing messages stay blocked, and the reason says why.
+func TestQueuesThatCannotBeReplacedUnderTheirNames(t *testing.T) {
+	t.Parallel()
+	flagged := func(change func(*topology.Queue)) topology.Queue {
+		q := queue("q", args{"x-queue-type": "classic"})
+		change(&q)
+		return q
+	}
+	for name, tc := range map[string]struct {
+		have   topology.Compiled
+		reason string
+	}{
+		"exclusive":   {host(flagged(func(q *topology.Queue) { q.Exclusive = true })), "it is exclusive"},
+		"auto-delete": {host(flagged(func(q *topology.Queue) { q.AutoDelete = true })), "auto-delete"},
+		"a stream":    {host(queue("q", args{"x-queue-type": "stream"})), "it is a stream"},
+		"expiring": {
+			host(queue("q", args{"x-queue-type": "classic", "x-expires": int64(1000)})), "(x-expires)",
+		},
+		"expiring by a policy": {
+			host(flagged(func(*topology.Queue) {}), topology.Policy{
+				Name: "idle", Pattern: "^q$", ApplyTo: "queues", Definition: args{"expires": int64(1000)},
+			}), "a policy with expires",
+		},
+		"the target of a dead-letter queue": {
+			host(flagged(func(*topology.Queue) {}), queue("wait", args{
+				"x-managed-by": nil, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q",
+			})), "wait dead-letters to it by its name",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			live := topology.State{Version: "4.0.5", Have: tc.have.Topology, Usage: map[string]topology.Usage{"q": {Ready: 1}}}
+			p := plan.Make(host(queue("q", nil)), live, plan.Options{})
+			if got := p.Changes[0]; got.Action != plan.Blocked || got.ReplacesQueue() ||
+				!strings.Contains(got.Reason, "cannot be replaced under its name") || !strings.Contains(got.Reason, tc.reason) {
+				t.Errorf("the change is %v: %s", summarize(p.Changes[:1]), got.Reason)
+			}
+			if err := plan.Check(p, plan.Allow(topology.Hazards()...)); !errors.Is(err, plan.ErrBlocked) {
+				t.Errorf("Check returns %v", err)
+			}
+		})
+	}
+}
+
+// While a queue is being replaced, a plan leaves the queue, its bindings and its hold alone,
+// whatever of them exists, and is blocked.
+func TestAPlanLeavesAnUnfinishedReplacementAlone(t *testing.T) {
+	t.Parallel()
+	mark := args{"x-managed-by": "dlxctl/shop"}
+	hold := queue(topology.ReplacementHoldName("shop", "q"), args{"x-managed-by": topology.DeskMark("shop")})
+	e, events := queue("e", nil), exchange("events", "topic", mark)
+	want := host(events, queue("q", nil), e, binding("events", "q", "k", mark), binding("events", "e", "k", mark))
+	for name, have := range map[string]topology.Compiled{
+		"the old queue":     host(events, hold, queue("q", args{"x-queue-type": "classic"})),
+		"no queue":          host(events, hold),
+		"the new queue":     host(events, hold, queue("q", nil)),
+		"bound, with drift": host(events, hold, queue("q", nil), binding("events", "q", "k", mark)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := plan.Make(want, topology.State{Version: "4.0.5", Have: have.Topology}, plan.Options{Prune: true})
+			if d := cmp.Diff([]string{"blocked queue q", "create queue e", "create binding events -> e (k)"},
+				summarize(p.Changes)); d != "" {
+				t.Errorf("changes (-want +got):\n%s", d)
+			}
+			if err := plan.Check(p, plan.Allow(topology.Hazards()...)); !errors.Is(err, plan.ErrBlocked) {
+				t.Errorf("Check returns %v", err)
+			}
+		})
+	}
+}
+
+// A file without the queue, and destroy, delete neither the queue nor its hold while it is being
+// replaced, and are blocked.
+func TestAPlanKeepsAReplacementThatTheFileDoesNotHave(t *testing.T) {
+	t.Parallel()
+	hold := queue(topology.ReplacementHoldName("shop", "q"), args{"x-managed-by": topology.DeskMark("shop")})
+	blocked := "blocked queue " + hold.Name
+	for name, have := range map[string]topology.Compiled{
+		"the old queue": host(hold, queue("q", args{"x-queue-type": "classic"})),
+		"no queue":      host(hold),
+		"the new queue": host(hold, queue("q", nil)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			live := topology.State{Version: "4.0.5", Have: have.Topology}
+			for _, p := range []plan.Plan{
+				plan.Make(host(), live, plan.Options{Prune: true}),
+				plan.Make(plan.Nothing(host()), live, plan.Options{Destroy: true}),
+			} {
+				if d := cmp.Diff([]string{blocked}, summarize(p.Changes)); d != "" {
+					t.Errorf("changes (-want +got):\n%s", d)
+				}
+				if err := plan.Check(p, plan.Allow(topology.Hazards()...)); !errors.Is(err, plan.ErrBlocked) {
+					t.Errorf("Check returns %v", err)
+				}
+			}
+		})
+	}
+}
+
+// A queue of another client that is named like a hold, and a queue on which a declaration is tried,
+// are no replacement.
+func TestAQueueNamedLikeAHold(t *testing.T) {
+	t.Parallel()
+	for _, other := range []topology.Queue{
+		queue(topology.ReplacementHoldName("shop", "q"), args{"x-managed-by": nil}),
+		queue(topology.SwitchExchangeName("shop", "q")+".trial", args{"x-managed-by": topology.DeskMark("shop")}),
+	} {
+		want := host(queue("q", nil))
+		live := topology.State{Version: "4.0.5", Have: host(queue("q", nil), other).Topology}
+		if p := plan.Make(want, live, plan.Options{Prune: true}); len(p.Changes) > 0 {
+			t.Errorf("with %s the changes are %v", other.Name, summarize(p.Changes))
+		}
+	}
+}
