@@ -216,6 +216,7 @@ func heldElsewhere() map[string]string {
 		"the message that was edited is no longer":   "TestAnEditIsOfTheMessageThatWasRead",
 		"the first message of queue %s was returned": "TestLooksKeepMessagesThatBringTheirCount",
 		"the run %s has begun to give messages back": "TestAnotherRunWaitsForOneThatWasKilled",
+		"%s; then 'dlxctl desk run resume %s'":       "TestResumesDoNotBringMessagesOverTheirLimit",
 		"the run %s has not taken all":               "TestAnotherRunWaitsForOneThatWasKilled",
 		"queue %s has an exclusive consumer":         "TestPullWithAnExclusiveConsumer",
 		"%s is no work queue of the topology":        "TestPullIsRefusedByWhatTheQueueHas",
