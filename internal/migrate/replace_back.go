@@ -108,7 +108,7 @@ func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State, sa
 	}
 	r.reportChanged("replace", h)
 	if errors.Is(err, ErrWaiting) && h.moved.Load() == 0 { // the queue has confirmed nothing
-		err = fmt.Errorf("%w; if the node was killed in the second after %s was declared, the queue has no leader: delete it then, the hold has all messages",
+		err = fmt.Errorf("%w; if the node was killed in the second after %s was declared, the queue has no leader, and docs/same-name.md says how to go on; the hold keeps what was not moved",
 			err, m.Legacy)
 	}
 	if errors.Is(err, errComing) {

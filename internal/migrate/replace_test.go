@@ -820,7 +820,7 @@ func TestReplaceWhileTheBrokerIsKilled(t *testing.T) {
 			node.Start(t)
 		}
 		t.Logf("%s: struck %t, %v", step, struck, err)
-		if err != nil && strings.Contains(err.Error(), "the queue has no leader: delete it then") {
+		if err != nil && strings.Contains(err.Error(), "the queue has no leader, and docs/same-name.md says") {
 			// The node was killed before it knew the new queue by name.
 			s.target.Call(t, "DELETE", "queues/"+url.PathEscape(s.target.VHost)+"/new", nil)
 			t.Log("deleted a queue without a leader")
