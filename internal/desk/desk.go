@@ -46,6 +46,9 @@ type Desk struct {
 
 	pause time.Duration // how long a look waits for the next message; zero is holdPause
 	holds bool          // each run has a hold; for tests
+	// copies is how many messages are in a queue and in a hold too at most; for tests. Zero is
+	// copiedMost.
+	copies int
 	// routes returns the routing of the virtual host as it was inspected last; nil before.
 	routes atomic.Pointer[func() routing]
 	// last is the virtual host as it was inspected last; nil before.
@@ -61,7 +64,7 @@ type Desk struct {
 func (d *Desk) As(by string) *Desk {
 	return &Desk{
 		Endpoint: d.Endpoint, Management: d.Management, Topology: d.Topology, Found: d.Found, Reader: d.Reader, By: by,
-		Allow: d.Allow, ChangeWait: d.ChangeWait, Now: d.Now, pause: d.pause, holds: d.holds,
+		Allow: d.Allow, ChangeWait: d.ChangeWait, Now: d.Now, pause: d.pause, holds: d.holds, copies: d.copies,
 		of: d.root(),
 	}
 }

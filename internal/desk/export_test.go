@@ -25,6 +25,12 @@ func (d *Desk) Pausing(pause time.Duration) *Desk {
 	return d
 }
 
+// Copying limits how many messages are in a queue and in a hold too.
+func (d *Desk) Copying(most int) *Desk {
+	d.copies = most
+	return d
+}
+
 // RefuseLook returns why a look at all messages of a queue is refused that has that number of
 // consumers, and whose first message was returned that number of times. Nil is no refusal.
 func RefuseLook(state topology.State, queue string, consumers, returned int64) error {

@@ -128,10 +128,15 @@ func (t *taking) acknowledge(ctx context.Context) error {
 	if err := t.worker.note(ctx, t.worker.takeExchange, begins); err != nil {
 		return err
 	}
+	// The copies and the record stay, see guard.
+	if err := t.guard.await(ctx, time.Now()); err != nil {
+		return err
+	}
 	for _, m := range t.copied {
-		if err := t.holder.Ack(m); err != nil { // nothing is lost: see above
+		if err := t.holder.Ack(m.held); err != nil { // nothing is lost: see above
 			return err
 		}
+		t.taken++
 		t.acked++
 	}
 	return nil

@@ -79,14 +79,7 @@ func (w *worker) beginReturn(ctx context.Context, m *manifest, has *contents) (m
 			return 0, 0, err
 		}
 		defer w.freeQueue()
-		t := w.newTaking(m, func(int) {})
-		t.adopt(has)
-		if inDoubt, err = t.findDoubles(ctx); err != nil {
-			return 0, 0, err
-		}
-		clear(t.need) // take nothing, and drop the doubles
-		t.left = 0
-		if err := t.passes(ctx); err != nil {
+		if has, inDoubt, err = w.dropDoubles(ctx, m, has); err != nil {
 			return 0, 0, err
 		}
 	}

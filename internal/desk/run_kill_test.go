@@ -45,6 +45,7 @@ func TestTakeKilled(t *testing.T) {
 					if r.IntN(5) < 3 {
 						at = len(chosen)
 						k.StallIn, k.StallAt = desk.Taking, len(chosen)/10+r.IntN(len(chosen)/4)
+						k.Copying = 1 + r.IntN(k.StallAt) // some are acknowledged
 					}
 					delay := time.Duration(r.IntN(100)) * time.Millisecond
 					s.start(t, k, func(line string) bool {

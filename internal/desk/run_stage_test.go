@@ -337,6 +337,12 @@ type task struct {
 	// StallAt makes the child wait to be killed, in that phase, at so many messages. Zero is never.
 	StallAt int
 	StallIn desk.Phase
+	// Copying is how many messages are in the queue and in the hold too at most. Zero is the default.
+	Copying int
+	// Hurry is the kind of a policy that is set when the child has copied HurryAt messages, see
+	// shop.hurry. Empty: none.
+	Hurry        string
+	HurryAt, TTL int
 }
 
 func child() error {
@@ -356,6 +362,7 @@ func child() error {
 	if k.Hold {
 		d.Holding()
 	}
+	d.Copying(k.Copying)
 	if k.File == "" {
 		if err := discover(context.Background(), d); err != nil {
 			return err
@@ -384,6 +391,10 @@ func (k task) run(d *desk.Desk) error {
 	ctx := context.Background()
 	say := func(p desk.Progress) {
 		fmt.Fprintf(os.Stdout, "%s %d %s\n", p.Phase, p.Done, p.Pausing)
+		if k.Hurry != "" && p.Phase == desk.Taking && p.Done == k.HurryAt {
+			fmt.Fprintln(os.Stdout, "hurry")
+			_, _ = fmt.Scanln() // the policy is set
+		}
 		if k.StallAt > 0 && p.Phase == k.StallIn && p.Done >= k.StallAt {
 			fmt.Fprintln(os.Stdout, "stalled")
 			select {}
@@ -440,6 +451,10 @@ func (s *shop) start(tb testing.TB, k task, stop func(line string) bool) *runnin
 	if err != nil {
 		tb.Fatal(err)
 	}
+	in, err := c.cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
 	if err := c.cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
@@ -448,6 +463,10 @@ func (s *shop) start(tb testing.TB, k task, stop func(line string) bool) *runnin
 			c.mu.Lock()
 			c.lines = append(c.lines, lines.Text())
 			c.mu.Unlock()
+			if lines.Text() == "hurry" {
+				s.hurry(tb, k.Hurry, k.TTL)
+				fmt.Fprintln(in)
+			}
 			if stop(lines.Text()) {
 				_ = c.cmd.Process.Kill()
 			}

@@ -1,9 +1,11 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/relay"
@@ -21,10 +23,11 @@ const (
 // taking moves chosen messages of a queue into a hold. The rest of the queue keeps its order.
 //
 // Nothing is lost: a message is acknowledged only once the broker has confirmed its copy in the
-// hold. A process that dies in between leaves doubles, one copy in the hold and one in the queue.
-// The next one counts: of equal messages the queue had as many as the manifest says, so
-// hold and queue together have as many more as there are doubles. It acknowledges that many of
-// them in the queue. Any of them will do: they are equal, and the hold has a copy of each. Only
+// hold, and no policy takes that away, see guard. A process that dies in between leaves doubles,
+// one copy in the hold and one in the queue. The next one counts: of equal messages the queue had
+// as many as the manifest says, so hold and queue together have as many more as there are doubles.
+// It removes that many of them from the hold, see dropDoubles. A process whose own acknowledgements
+// were lost acknowledges them in the queue once more: the hold has a copy of each that stays. Only
 // messages that the broker has delivered before count, since one that has arrived later is no
 // double. Any look marks what has arrived later too, so only messages of which no equal one can
 // have arrived are dropped, see manifest.certain.
@@ -48,8 +51,12 @@ type taking struct {
 	others int
 	// reordered: consumers of a work queue may have got messages before those that were held.
 	reordered bool
-	// copied are the messages of which the hold has a confirmed copy, of a pull, see acknowledge.
-	copied []amqp.Held
+	// copied are the messages of which the hold has a confirmed copy, and that are not acknowledged
+	// yet: until guard knows that the copies stay, or all of a pull.
+	copied []copied
+	guard  *guard
+	// confirmed is how many copies the hold has confirmed.
+	confirmed int
 	// direct sends what was chosen, without a hold: then inHold counts what was sent. Nil: there is
 	// a hold.
 	direct *sender
@@ -93,32 +100,93 @@ func (t *taking) adopt(has *contents) {
 		t.need[key] -= taken
 		t.left -= int(taken)
 		t.taken += int(taken)
+		t.confirmed += int(taken)
 	}
 }
 
-// findDoubles finds out which messages are in the hold and in the queue too. It returns how many
-// others may be: they are left alone.
+// findDoubles finds out which messages that this process has acknowledged are in the queue too. It
+// returns how many others may be: they are left alone.
 func (t *taking) findDoubles(ctx context.Context) (inDoubt int, err error) {
-	// One that was never delivered has arrived since.
-	before := func(m amqp.Held) bool { return m.Redelivered }
-	inQueue, err := t.worker.countQueue(ctx, t.manifest, before)
+	inQueue, err := t.worker.countQueue(ctx, t.manifest, wasDelivered)
 	if err != nil {
 		return 0, err
 	}
-	for key, e := range t.manifest.wanted {
-		both := t.inHold[key] + inQueue[key]
-		if both <= e.present {
-			continue
-		}
-		n := min(both-e.present, inQueue[key], t.inHold[key])
-		if !t.manifest.certain(e) { // a double is better than a loss
-			inDoubt += int(n)
-			continue
-		}
-		t.doubles[key] = n
+	t.doubles, inDoubt = t.manifest.doubles(t.inHold, inQueue)
+	t.surplus = 0
+	for _, n := range t.doubles {
 		t.surplus += int(n)
 	}
 	return inDoubt, nil
+}
+
+// wasDelivered reports that a message was delivered before: any other has arrived since.
+func wasDelivered(m amqp.Held) bool { return m.Redelivered }
+
+// doubles returns how many messages of each fingerprint are in the hold and in the queue too, and
+// how many others may be.
+func (m *manifest) doubles(inHold, inQueue map[fingerprint]uint32) (out map[fingerprint]uint32, inDoubt int) {
+	out = map[fingerprint]uint32{}
+	for key, e := range m.wanted {
+		both := inHold[key] + inQueue[key]
+		if both <= e.present {
+			continue
+		}
+		n := min(both-e.present, inQueue[key], inHold[key])
+		switch {
+		case n == 0:
+		case m.certain(e):
+			out[key] = n
+		default: // a double is better than a loss
+			inDoubt += int(n)
+		}
+	}
+	return out, inDoubt
+}
+
+// dropDoubles removes from the hold what an earlier process has copied and not acknowledged: the
+// queue has it too. It returns what the hold has then, and how many of those messages may still be
+// in the queue.
+//
+// Nothing is lost: the queue has one of each message that is removed. It is the hold that loses it,
+// as a policy may delete that copy, see guard. Of equal messages the hold loses the copies that
+// came last: of the others the earlier process may have known that they stay.
+func (w *worker) dropDoubles(ctx context.Context, m *manifest, has *contents) (*contents, int, error) {
+	for range mostPasses {
+		inQueue, err := w.countQueue(ctx, m, wasDelivered)
+		if err != nil {
+			return has, 0, err
+		}
+		doubles, inDoubt := m.doubles(has.prints, inQueue)
+		if len(doubles) == 0 {
+			return has, inDoubt, nil
+		}
+		first := map[fingerprint]uint32{} // how many stay
+		for key, n := range doubles {
+			first[key] = has.prints[key] - n
+		}
+		last := func(h amqp.Held) bool {
+			if isRecord(w.run, h.Delivery) {
+				return false
+			}
+			key := m.Key.of(h.Delivery)
+			switch {
+			case doubles[key] == 0:
+				return false
+			case first[key] > 0:
+				first[key]--
+				return false
+			}
+			doubles[key]--
+			return true // the queue has one, which was counted
+		}
+		if err := w.drop(ctx, last); err != nil {
+			return has, 0, err
+		}
+		if has, err = w.desk.readHold(ctx, w.run); err != nil {
+			return has, 0, err
+		}
+	}
+	return has, 0, fmt.Errorf("the hold of the run %s still has messages that were acknowledged", w.run)
 }
 
 // countQueue counts the messages in the queue that the manifest names, and that counts.
@@ -184,10 +252,19 @@ func (t *taking) run(ctx context.Context) error {
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
 	defer cancel()
+	if t.direct == nil {
+		if t.guard, err = t.worker.guardHold(grace, t.manifest); err != nil {
+			return err
+		}
+		defer t.guard.end()
+	}
 	err = t.holder.Take(grace, func(m amqp.Held) error { return t.visit(ctx, grace, m) })
 	_, tooLarge := errors.AsType[stopped](err)
 	if err == nil || tooLarge || errors.Is(err, errTaken) || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		err = errors.Join(ignore(err, errTaken), t.out.flush(grace))
+		if t.direct == nil && !t.manifest.live() {
+			err = errors.Join(err, t.acknowledgeCopied(grace, true))
+		}
 	}
 	switch {
 	case err != nil:
@@ -223,6 +300,9 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
 	if t.left == 0 && t.surplus == 0 {
 		return errTaken
 	}
+	if t.guard != nil && t.guard.why() != nil {
+		return errTaken // acknowledgeCopied returns why
+	}
 	if err := t.out.settle(); err != nil {
 		return err
 	}
@@ -240,6 +320,9 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
 		t.chosen = append(t.chosen, m)
 		return nil
 	case t.need[key] > 0:
+		if err := t.throttle(grace); err != nil {
+			return err
+		}
 		p := toHold(m.Delivery, t.manifest.Queue)
 		if t.frame > 0 && relay.HeaderSize(p) > t.frame { // the broker would end the connection
 			return t.tooLarge(m)
@@ -249,20 +332,26 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
 		held := m
 		held.Body = nil
 		return t.out.send(grace, t.worker.takeExchange, m.RoutingKey, p, func() error {
-			t.taken++
-			t.inHold[key]++
-			t.report(t.taken)
-			if t.manifest.live() {
-				t.copied = append(t.copied, held)
-				return nil
-			}
-			t.acked++
-			// Nothing is lost: the broker has confirmed the copy in the hold.
-			return t.holder.Ack(held)
+			t.copied = append(t.copied, copied{held, key, time.Now()})
+			t.confirmed++
+			t.report(t.confirmed)
+			return nil
 		})
 	default:
 		return nil
 	}
+}
+
+// throttle acknowledges what it may, and waits while too much is in the queue and in the hold too.
+func (t *taking) throttle(ctx context.Context) error {
+	if t.manifest.live() {
+		return nil
+	}
+	err := t.acknowledgeCopied(ctx, len(t.copied) >= cmp.Or(t.worker.desk.copies, copiedMost))
+	if err != nil && t.guard.why() != nil {
+		return errTaken // acknowledgeCopied returns it again
+	}
+	return err
 }
 
 // tooLarge says why a message stays in the queue, and stops the run.
@@ -289,11 +378,11 @@ func (w *worker) take(ctx context.Context, m *manifest, has *contents, report fu
 				return t, err
 			}
 		}
-		t.adopt(has)
 		var err error
-		if t.inDoubt, err = t.findDoubles(ctx); err != nil {
+		if has, t.inDoubt, err = w.dropDoubles(ctx, m, has); err != nil {
 			return t, err
 		}
+		t.adopt(has)
 	}
 	if err := t.passes(ctx); err != nil {
 		return t, fmt.Errorf("take messages from %s: %w", m.Queue, err)

@@ -128,6 +128,31 @@ func (m *Client) InspectFor(ctx context.Context, begun *Reading, queues []string
 	return m.inspect(ctx, begun, func(ctx context.Context) ([]statistic, error) { return m.statistics(ctx, queues) })
 }
 
+// ReadPolicies returns state with the policies that the virtual host has now. Which of them is in
+// effect on which object is not read.
+func (m *Client) ReadPolicies(ctx context.Context, state topology.State) (topology.State, error) {
+	var l listing
+	vhost := url.PathEscape(m.vhost)
+	err := together([]func() error{
+		func() error { return m.get(ctx, &l.policies, "policies/"+vhost) },
+		func() error { return ifPermitted(m.get(ctx, &l.operator, "operator-policies/"+vhost)) },
+	})
+	if err != nil {
+		return topology.State{}, err
+	}
+	if what := l.malformed(); what != "" {
+		return topology.State{}, m.notRabbitMQ(what)
+	}
+	state.QueuePolicies, state.ExchangePolicies = nil, nil
+	if state.Have.Policies, err = policies(l.policies); err == nil {
+		state.OperatorPolicies, err = policies(l.operator)
+	}
+	if err != nil {
+		return topology.State{}, fmt.Errorf("read the policies of vhost %q: %w", m.vhost, err)
+	}
+	return state, nil
+}
+
 func (m *Client) inspect(ctx context.Context, begun *Reading,
 	statistics func(context.Context) ([]statistic, error),
 ) (topology.State, error) {
