@@ -151,7 +151,7 @@ func (t *taking) sendGroup(ctx context.Context, group []amqp.Held) error {
 		t.pending--
 		t.acked++
 		t.inHold[t.manifest.Key.of(m.Delivery)]++
-		t.direct.Moved(m.Delivery, last(moves[i]))
+		t.direct.Moved(m.Delivery, first(moves[i]))
 		return t.holder.Ack(m) // nothing is lost: the broker has confirmed its copy where it goes
 	}
 	round, err := t.publishGroup(ctx, moves, arrived)
@@ -200,23 +200,24 @@ func (t *taking) publishGroup(
 // stopped returns why the run must send no more. Nil: it may.
 func (x *sender) stopped() error { return context.Cause(x.router.ctx) }
 
-// moves returns where a message goes: nowhere if it is deleted, and to two queues if it is edited.
+// moves returns where a message goes: nowhere if it is deleted, and to two queues if it is edited,
+// first where the edited message goes, as its target may refuse it.
 // If it cannot go it stops the run.
 func (x *sender) moves(d amqp091.Delivery) []relay.Move {
 	switch {
 	case x.manifest.deletes():
 		return nil // as a person has asked for
 	case x.router.kind.Edits:
-		return []relay.Move{x.router.park(d), x.moveBy(x.router.edited, d)}
+		return []relay.Move{x.moveBy(x.router.edited, d), x.router.park(d)}
 	default:
 		return []relay.Move{x.Move(d)}
 	}
 }
 
-// last returns the last of some moves, or the zero one.
-func last(moves []relay.Move) (m relay.Move) {
-	if n := len(moves); n > 0 {
-		m = moves[n-1]
+// first returns the first of some moves, or the zero one.
+func first(moves []relay.Move) (m relay.Move) {
+	if len(moves) > 0 {
+		m = moves[0]
 	}
 	return m
 }

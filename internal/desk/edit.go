@@ -12,11 +12,12 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// sendEdited parks each message of the hold, and sends the edited one in its place.
+// sendEdited sends the edited message, and parks the original, which is all that the hold has.
 //
-// Nothing is lost: the message is acknowledged once the broker has confirmed both. A process that
-// dies in between parks it twice, and after that sends the edited one twice at most, with the same
-// message-id.
+// Nothing is lost: the original is acknowledged once the broker has confirmed both. What is sent is
+// noted in the hold before the original is parked, so that a run that is stopped or killed in
+// between only parks it. A process that dies before the note sends the edited message twice at
+// most, with the same message-id, and one that dies after the note parks the original twice.
 func (x *sender) sendEdited(ctx context.Context) error {
 	d := x.worker.desk
 	in, err := amqp.DialToConsume(ctx, d.endpoint("edits "+x.manifest.Run))
@@ -39,26 +40,53 @@ func (x *sender) sendEdited(ctx context.Context) error {
 		return err
 	}
 	h := in.Holder(hold, amqp.HolderOptions{Messages: ready})
+	var originals []amqp.Held
+	sent := false
 	err = h.Take(ctx, func(m amqp.Held) error {
 		if isRecord(x.manifest.Run, m.Delivery) {
-			return nil
+			sent = sent || m.Headers[headerRecord] == recordSent
+		} else {
+			originals = append(originals, m)
 		}
-		edited, err := x.router.edited(m.Delivery)
-		if err != nil {
+		return nil
+	})
+	for _, m := range originals {
+		if err == nil {
+			err = x.sendOneEdited(ctx, publisher, m, sent)
+		}
+		if err == nil {
+			err = h.Ack(m) // nothing is lost: both are confirmed
+		}
+	}
+	return errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
+}
+
+// sendOneEdited sends the edited message, unless that is done, and parks the original.
+func (x *sender) sendOneEdited(ctx context.Context, publisher *outlet, m amqp.Held, sent bool) error {
+	edited, err := x.router.edited(m.Delivery)
+	if err != nil {
+		return stopped(err.Error())
+	}
+	publish := func(move relay.Move) error {
+		err := publisher.publish(ctx, move.Exchange, move.Key, move.Message)
+		if errors.Is(err, errReturned) {
 			return stopped(err.Error())
 		}
-		for _, move := range []relay.Move{x.router.park(m.Delivery), edited} {
-			if err := publisher.publish(ctx, move.Exchange, move.Key, move.Message); err != nil {
-				if errors.Is(err, errReturned) {
-					return stopped(err.Error())
-				}
-				return err
-			}
+		return err
+	}
+	if !sent {
+		if err := publish(edited); err != nil {
+			return err
 		}
-		x.Moved(m.Delivery, edited)
-		return h.Ack(m) // nothing is lost: both are confirmed
-	})
-	return errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
+		if err := x.worker.note(ctx, "", record(x.manifest.Run, recordSent, 0, 0, nil)); err != nil {
+			return err
+		}
+	}
+	if err := publish(x.router.park(m.Delivery)); err != nil {
+		return err
+	}
+	x.Moved(m.Delivery, edited)
+	return nil
 }
 
 // edited returns where the edited message goes: where the original would.

@@ -23,6 +23,7 @@ const (
 	recordEdited    = "edited"    // the message as a person wants it
 	recordAcking    = "acking"    // all is copied, of a pull; the witness tells whether it was acknowledged
 	recordSending   = "sending"   // all is taken; nothing may be taken any more
+	recordSent      = "sent"      // the edited message is sent, of an edit; its original must be parked
 	recordReturning = "returning" // the run goes back; it cannot be resumed
 )
 

@@ -226,6 +226,7 @@ func heldElsewhere() map[string]string {
 		"without a topology file nothing keeps":      "TestWithoutAFileNoRunIsRecorded",
 		"the message does not tell in which queue":   "TestDiffWithALiveMessage",
 		"the routing key of the message is masked":   "TestDiffWithALiveMessage",
+		"the run %s has sent the edited message":     "TestAnEditThatIsSentIsOnlyParked",
 		"queue %s has priorities":                    "TestPullRefusals",
 		"queue %s has %s ready and %s, and no more":  "TestPullRefusals",
 	}

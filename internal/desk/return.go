@@ -33,6 +33,9 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		if has.messages == 0 && !has.complete() {
 			return w.endEmpty(ctx, Result{})
 		}
+		if has.records[recordSent] > 0 {
+			return Result{Left: has.messages}, refusef("the run %s has sent the edited message, and has yet to park the original; 'dlxctl desk run resume %s' does so", id, id)
+		}
 		if err := d.permit(ctx, d.rightsToReturn(id, has.queues), nil); err != nil {
 			return Result{Left: has.messages}, err
 		}

@@ -2,6 +2,7 @@ package desk_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -221,11 +222,80 @@ func TestADirectRunIsRefused(t *testing.T) {
 	}
 }
 
-// An edited message that its target refuses stays in the queue. Its original is parked by then, and
-// the run says so.
+// An edited message that its target refuses stays in the queue, and is not parked.
 func TestADirectEditIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "quorum")
+	if r := s.editForFull(t); !r.Direct || r.Stopped == "" || r.Moved != 0 || r.LeftInQueue != 1 || r.DoubledAtMost != 0 {
+		t.Errorf("%+v", r)
+	}
+	s.awaitReady(t, "shop.parked", 0)
+	s.awaitReady(t, "billing.dead", 4)
+}
+
+// An edit with a hold whose target refuses the edited message is resumed, or returned: the original
+// is parked once, or back, and not parked.
+func TestAnEditIsResumedAfterARefusal(t *testing.T) {
+	t.Parallel()
+	for name, returned := range map[string]bool{"resumed": false, "returned": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, "quorum")
+			s.desk = s.desk.Holding()
+			r := s.editForFull(t)
+			if r.Direct || r.Stopped == "" || r.Left != 1 || r.Moved != 0 {
+				t.Fatalf("%+v", r)
+			}
+			want := map[string]int{"full": 1, "shop.parked": 0, "billing.dead": 4}
+			end := s.desk.Return
+			if !returned {
+				if _, err := s.desk.Resume(t.Context(), r.Run, nil, nil); err != nil { // it is refused once more
+					t.Fatal(err)
+				}
+				s.drained(t, "full")
+				want = map[string]int{"full": 1, "shop.parked": 1, "billing.dead": 3}
+				end = func(ctx context.Context, run string, progress func(desk.Progress)) (desk.Result, error) {
+					return s.desk.Resume(ctx, run, nil, progress)
+				}
+			}
+			if r, err := end(t.Context(), r.Run, nil); err != nil || !r.Ended || r.Moved != 1 {
+				t.Errorf("%+v, %v", r, err)
+			}
+			for queue, n := range want {
+				s.awaitReady(t, queue, n)
+			}
+			s.tidy(t)
+		})
+	}
+}
+
+// A process that was killed after it had sent the edited message has noted that in the hold: the
+// run is not returned, and resumed it only parks the original.
+func TestAnEditThatIsSentIsOnlyParked(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.desk = s.desk.Holding()
+	r := s.editForFull(t)
+	s.drained(t, "full")
+	note := amqp091.Publishing{Headers: amqp091.Table{"desk-manifest": r.Run, "desk-record": "sent"}}
+	brokertest.PublishConfirmed(t, s.ch, "", "shop.desk."+r.Run, note)
+	_, err := s.desk.Return(t.Context(), r.Run, nil)
+	if !errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), "has sent the edited message") {
+		t.Errorf("returned: %v", err)
+	}
+	if r, err := s.desk.Resume(t.Context(), r.Run, nil, nil); err != nil || !r.Ended {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for queue, n := range map[string]int{"full": 0, "shop.parked": 1, "billing.dead": 3} {
+		s.awaitReady(t, queue, n)
+	}
+	s.tidy(t)
+}
+
+// editForFull edits one of four dead letters for a queue that refuses it.
+func (s *shop) editForFull(t *testing.T) desk.Result {
+	t.Helper()
 	args := amqp091.Table{"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish"}
 	if _, err := s.ch.QueueDeclare("full", true, false, false, false, args); err != nil {
 		t.Fatal(err)
@@ -234,12 +304,7 @@ func TestADirectEditIsRefused(t *testing.T) {
 	s.bury(t, 4)
 	q := request(t, desk.Edit)
 	q.Edited, q.Target.Queue = &deadletter.Edited{Body: []byte(`{"order": 9}`), MessageID: "new"}, "full"
-	r := s.execute(t, q)
-	if !r.Direct || r.Stopped == "" || r.Moved != 0 || r.LeftInQueue != 1 || r.DoubledAtMost != 1 {
-		t.Errorf("%+v", r)
-	}
-	s.awaitReady(t, "shop.parked", 1)
-	s.awaitReady(t, "billing.dead", 4)
+	return s.execute(t, q)
 }
 
 // A run whose target has no room waits, and so it has a hold.
