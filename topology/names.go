@@ -245,6 +245,12 @@ func DeskLockName(topology, queue string) string {
 // of the run, and receives requests to stop.
 func DeskWorkerName(topology, run string) string { return HoldName(topology, run) + deskWorkerSuffix }
 
+// IsDeskWorker reports whether a queue is named like that of a process that works on a run.
+func IsDeskWorker(topology, name string) bool {
+	run, ok := strings.CutSuffix(name, deskWorkerSuffix)
+	return ok && IsHoldName(topology, run)
+}
+
 // DeskName stands for the name of a topology where the desk works in a virtual host that has none.
 // The names of its queues and exchanges begin with it and a dot.
 const DeskName = "desk"

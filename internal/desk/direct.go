@@ -111,11 +111,8 @@ func (w *worker) openTarget(ctx context.Context, m *manifest, state topology.Sta
 	if err := w.desk.refusePolicies(state, parked); err != nil {
 		return err
 	}
-	if err := w.openParked(m); err != nil {
+	if made, err := w.openParked(ctx, m); err != nil || !made {
 		return err
-	}
-	if slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == parked.Name }) {
-		return nil
 	}
 	return pause(ctx, amqp.SafeAge)
 }

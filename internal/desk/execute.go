@@ -100,6 +100,9 @@ func (d *Desk) onRun(
 		}
 	}()
 	r, err = work(within, w)
+	if r.Ended && within.Err() == nil {
+		w.dropEmptyParked(within)
+	}
 	if begin, ok := errors.AsType[unbegun](err); ok {
 		return Result{}, begin.error
 	}

@@ -119,7 +119,7 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 		return errors.Join(err, w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{}),
 			w.conn.DeleteQueue(hold.Name, amqp.Conditions{}))
 	}
-	if err := w.openParked(m); err != nil {
+	if _, err := w.openParked(ctx, m); err != nil {
 		return err
 	}
 	w.opened = time.Now()
@@ -145,17 +145,6 @@ func (m *manifest) parks() bool {
 
 // deletes reports whether the run deletes messages, as a person has asked for.
 func (m *manifest) deletes() bool { return !m.back && m.Action.Kind().deletes(m.Forever) }
-
-// openParked creates the queue of parked messages if the run puts messages there.
-func (w *worker) openParked(m *manifest) error {
-	if !m.parks() {
-		return nil
-	}
-	if err := w.conn.DeclareQueue(w.desk.parked()); err != nil {
-		return fmt.Errorf("create the queue of parked messages: %w", err)
-	}
-	return nil
-}
 
 // refusePolicies refuses queues of the desk whose messages a policy of another team would delete,
 // drop or move.

@@ -2,13 +2,19 @@ package desk_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // newUnfiled returns a virtual host that dlxctl did not make, with n dead letters of orders in dlq,
@@ -130,6 +136,90 @@ func TestAReplayWithoutAFileLeavesNothingBehind(t *testing.T) {
 			s.tidyDesk(t)
 		})
 	}
+}
+
+// The queue of parked messages goes at the end of the run that takes the last of them, and of one
+// that could not park any. One that has messages stays, and so does one that a run needs.
+func TestAnEmptyParkedQueueGoes(t *testing.T) {
+	t.Parallel()
+	s, _ := newUnfiled(t, "quorum", 6)
+	parked := topology.ParkedName(topology.DeskName)
+	exists := func() bool {
+		return strings.Contains(strings.Join(s.target.Definitions(t), "\n"), `"`+parked+`"`)
+	}
+	s.execute(t, desk.Request{Action: desk.Park, Queue: "dlq", Limit: 3})
+	s.execute(t, desk.Request{Action: desk.Restore, Queue: parked, Limit: 2})
+	if n := readyIn(t, s.ch, parked); n != 1 {
+		t.Errorf("%d parked, not 1", n)
+	}
+	stays := unfiled(t, s.target).Holding() // another process, which parks
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p, err := stays.Propose(ctx, desk.Request{Action: desk.Park, Queue: "dlq", Limit: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	restore := func() { s.execute(t, desk.Request{Action: desk.Restore, Queue: parked, Limit: 1}) }
+	r, err := stays.Execute(ctx, p, func(p desk.Progress) {
+		if p.Phase == desk.Taking && p.Done == 1 {
+			restore()
+			if !exists() {
+				t.Error("the queue is gone that another run needs")
+			}
+		}
+	})
+	if err != nil || r.Moved != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	s.execute(t, desk.Request{Action: desk.Restore, Queue: parked})
+	if exists() {
+		t.Errorf("%s is still there", parked)
+	}
+	s.awaitReady(t, "dlq", 6)
+	if _, err := s.ch.QueueDeclare("full", true, false, false, false,
+		amqp091.Table{"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish"}); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.PublishConfirmed(t, s.ch, "", "full", amqp091.Publishing{})
+	q := desk.Request{Action: desk.Edit, Queue: "dlq", Limit: 1, Edited: &deadletter.Edited{Body: []byte("new")}}
+	q.Target.Queue = "full"
+	if r := s.execute(t, q); r.Stopped == "" {
+		t.Errorf("%+v", r)
+	}
+	s.awaitReady(t, "dlq", 6)
+	s.tidyDesk(t)
+}
+
+// Runs that park and runs that take the last parked message, all at the same time: each message is
+// in the dead-letter queue or parked, once.
+func TestParkingWhileAnEmptyParkedQueueGoes(t *testing.T) {
+	t.Parallel()
+	const n, rounds = 40, 4
+	s, all := newUnfiled(t, "quorum", n)
+	parked := topology.ParkedName(topology.DeskName)
+	work := func(d *desk.Desk, q desk.Request) {
+		p, err := d.Propose(t.Context(), q)
+		if errors.Is(err, desk.ErrRefused) || errors.Is(err, broker.ErrNotFound) {
+			return // there is no such queue at the moment
+		}
+		if err == nil {
+			_, err = d.Execute(t.Context(), p, nil)
+		}
+		if err != nil && !errors.Is(err, desk.ErrRefused) {
+			t.Error(err)
+		}
+	}
+	for range rounds {
+		var both sync.WaitGroup
+		both.Go(func() { work(unfiled(t, s.target), desk.Request{Action: desk.Park, Queue: "dlq", Limit: 1}) })
+		both.Go(func() { work(unfiled(t, s.target), desk.Request{Action: desk.Restore, Queue: parked}) })
+		both.Wait()
+	}
+	work(unfiled(t, s.target), desk.Request{Action: desk.Restore, Queue: parked})
+	if lost, doubled := compareCounts(all, identities(s.drained(t, "dlq"))); lost+doubled > 0 {
+		t.Errorf("%d lost, %d doubled", lost, doubled)
+	}
+	s.tidyDesk(t)
 }
 
 // What a killed run without a file may have in its hold and in the queue is not taken by the desk

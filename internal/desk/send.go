@@ -50,8 +50,12 @@ type sender struct {
 // copy. A process that dies doubles at most the messages in flight, with the same message-id.
 func (s *session) send(ctx context.Context, r Result, messages int) (Result, error) {
 	r.Left, r.DoubledAtMost = messages, min(s.doubledBefore, messages)
-	if err := s.worker.openParked(s.manifest); err != nil {
+	if made, err := s.worker.openParked(ctx, s.manifest); err != nil {
 		return r, err
+	} else if made {
+		if err := pause(ctx, amqp.SafeAge); err != nil {
+			return r, err
+		}
 	}
 	if s.manifest.deletes() {
 		return s.deleteForever(ctx, r, messages)
