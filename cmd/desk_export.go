@@ -78,7 +78,7 @@ func (k *deskExportCommand) run(c *cobra.Command, args []string) error {
 		switch {
 		case k.raw:
 			how = "whole, with nothing masked"
-		case d.Found != nil && !k.choose.showBodies:
+		case d.Found != nil && !d.Found.Masked && !k.choose.showBodies:
 			how = "without their bodies; --show-bodies copies them too, and --raw copies the messages whole"
 		}
 		_, err = fmt.Fprintf(k.app.stdout, "copied %s to %s, %s\n", text.Count(picked.Shown, "message"),

@@ -72,13 +72,26 @@ func (a *app) needsFile(command string) error {
 const hiddenBodies = "what to mask is not known, so bodies are hidden; --show-bodies shows them"
 
 // openFound is openDesk without a topology file. It says on stderr how the queues were found, and
-// that bodies are hidden.
+// what tells what to mask.
 func (a *app) openFound(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {
-	if d, closeDesk, err = a.findDesk(ctx, k); err != nil {
+	messages, known, err := a.files().messages()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case known && k.showBodies:
+		return nil, nil, usageError{fmt.Errorf("--show-bodies is for where nothing tells what to mask; remove it, as %s does", deskFile)}
+	case !known:
+		messages.Redact.HideBodies = !k.showBodies
+	}
+	if d, closeDesk, err = a.findDesk(ctx, k, messages); err != nil {
 		return nil, nil, err
 	}
+	d.Found.Masked = known
 	fmt.Fprintln(a.stderr, d.Found)
-	if !k.showBodies {
+	switch {
+	case known:
+		fmt.Fprintf(a.stderr, "%s says how bodies are read, and what is masked\n", deskFile)
+	case !k.showBodies:
 		fmt.Fprintln(a.stderr, hiddenBodies)
 	}
 	if isFolder("topology") {
@@ -87,12 +100,17 @@ func (a *app) openFound(ctx context.Context, k chooseFlags) (d *desk.Desk, close
 	return d, closeDesk, nil
 }
 
-// findDesk opens the desk of what the broker tells. What must be masked is not known then, so
-// bodies are hidden unless a person asks for them.
-func (a *app) findDesk(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {
-	var unknown topology.Compiled
-	unknown.Messages.Redact.HideBodies = !k.showBodies
-	reader, err := k.messages.reader(unknown)
+// noBodies hides bodies whole.
+func noBodies() (m topology.Messages) {
+	m.Redact.HideBodies = true
+	return m
+}
+
+// findDesk opens the desk of what the broker tells, and reads bodies as messages says.
+func (a *app) findDesk(ctx context.Context, k chooseFlags, messages topology.Messages) (
+	d *desk.Desk, closeDesk func(), err error,
+) {
+	reader, err := k.messages.reader(topology.Compiled{Messages: messages})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -126,7 +144,7 @@ func (a *app) deskOf(ctx context.Context, t topology.Compiled, m messageFlags) (
 // closeDesk must be called.
 func (a *app) openRuns(ctx context.Context, name string, failures bool) (d *desk.Desk, closeDesk func(), err error) {
 	if name != "" || a.hasNoFile() && !isFolder("topology") {
-		return a.findDesk(ctx, chooseFlags{name: name})
+		return a.findDesk(ctx, chooseFlags{name: name}, noBodies())
 	}
 	t, err := a.files().load()
 	if err != nil {

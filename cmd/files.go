@@ -64,6 +64,40 @@ func (l loader) compile(sources []spec.Source) (topology.Compiled, error) {
 	return t, err
 }
 
+// deskFile is the file of the working directory that says how bodies are read and what is masked in
+// them where there is no topology file.
+const deskFile = "desk.yaml"
+
+// messages reads the key messages of desk.yaml, the only one that it may have. It reports false if
+// there is no such file.
+func (l loader) messages() (m topology.Messages, found bool, err error) {
+	if _, err := os.Stat(deskFile); errors.Is(err, fs.ErrNotExist) {
+		return m, false, nil
+	}
+	file, err := readFile(deskFile, nil)
+	if err != nil {
+		return m, true, err
+	}
+	for _, key := range spec.RootKeys(file) {
+		if key != "messages" {
+			return m, true, fmt.Errorf("%s has the key %q, and may have only messages; remove the key, or name a topology file with -f",
+				deskFile, key)
+		}
+	}
+	file.Overlay = true // it has no version
+	head := spec.Source{Name: "dlxctl", Data: []byte("version: 1\nname: " + topology.DeskName + "\n")}
+	t, warnings, err := spec.Load([]spec.Source{head, file}, l.env)
+	for _, w := range warnings {
+		if w.File == deskFile { // and not that there are no queues
+			l.warn([]spec.Problem{w})
+		}
+	}
+	if err == nil && len(spec.RootKeys(file)) == 0 {
+		err = fmt.Errorf("%s is empty; write messages, or remove the file", deskFile)
+	}
+	return t.Messages, true, err
+}
+
 // warn prints warnings.
 func (l loader) warn(warnings []spec.Problem) {
 	for _, w := range warnings {

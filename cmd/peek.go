@@ -79,10 +79,11 @@ func (k *peekCommand) run(c *cobra.Command, args []string) error {
 }
 
 // topology returns the topology of -f. Without the flag, and without the file that it names by
-// default, nothing is known about the virtual host.
+// default, nothing is known about the virtual host but what desk.yaml says about messages.
 func (k *peekCommand) topology() (topology.Compiled, error) {
 	if k.app.hasNoFile() {
-		return topology.Compiled{}, nil
+		messages, _, err := k.app.files().messages()
+		return topology.Compiled{Messages: messages}, err
 	}
 	return k.app.files().load()
 }

@@ -82,7 +82,7 @@ func (k *rightsCommand) grants(ctx context.Context) (vhost string, grants []gene
 
 // found returns the rights at the desk of a virtual host without a topology file.
 func (k *rightsCommand) found(ctx context.Context) (vhost string, grants []generate.Grant, err error) {
-	d, closeDesk, err := k.app.findDesk(ctx, chooseFlags{name: k.name})
+	d, closeDesk, err := k.app.findDesk(ctx, chooseFlags{name: k.name}, noBodies())
 	if err != nil {
 		return "", nil, err
 	}

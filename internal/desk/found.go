@@ -26,6 +26,8 @@ type Found struct {
 	// Work are the queues whose dead letters they keep, and all work queues where that is not known of
 	// one of them. Sorted.
 	Work []string
+	// Masked reports that what to mask is known. The caller of Discover sets it.
+	Masked bool
 	// Limited reports that some of Queues limit how often a message is returned.
 	Limited bool
 	// sought are the queues in which a message may be that failed or will: dead-letter queues, those
@@ -94,7 +96,11 @@ func (d *Desk) Again(ctx context.Context) (*Desk, error) {
 		reader := *d.Reader
 		now.Reader = &reader
 	}
-	return now, now.Discover(ctx, cmp.Or(d.Found.Topology, topology.DeskName))
+	err := now.Discover(ctx, cmp.Or(d.Found.Topology, topology.DeskName))
+	if err == nil {
+		now.Found.Masked = d.Found.Masked
+	}
+	return now, err
 }
 
 // countHeaderOf returns the header in which the processor of a topology counts attempts, as its

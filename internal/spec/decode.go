@@ -43,6 +43,15 @@ func HasName(f Source) bool {
 	return yaml.Unmarshal(f.Data, &root) != nil || slices.Contains(slices.Collect(maps.Keys(root)), "name")
 }
 
+// RootKeys returns the keys of a file, sorted; none of one that cannot be read.
+func RootKeys(f Source) []string {
+	var root map[string]yaml.Node
+	if yaml.Unmarshal(f.Data, &root) != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(root))
+}
+
 // GuessVHost returns the virtual host that the files name, empty if none does. It does not parse
 // the files, so the guess may be wrong: compare it with what [Compile] returns. It reports false if
 // only the environment can tell.
