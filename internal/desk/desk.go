@@ -46,8 +46,7 @@ type Desk struct {
 
 	pause time.Duration // how long a look waits for the next message; zero is holdPause
 	holds bool          // each run has a hold; for tests
-	// copies is how many messages are in a queue and in a hold too at most; for tests. Zero is
-	// copiedMost.
+	// copies takes the place of copiedMost, for tests. Zero does not.
 	copies int
 	// routes returns the routing of the virtual host as it was inspected last; nil before.
 	routes atomic.Pointer[func() routing]

@@ -25,7 +25,7 @@ func (d *Desk) Pausing(pause time.Duration) *Desk {
 	return d
 }
 
-// Copying limits how many messages are in a queue and in a hold too.
+// Copying limits how many messages have a copy in a hold and wait to be acknowledged.
 func (d *Desk) Copying(most int) *Desk {
 	d.copies = most
 	return d

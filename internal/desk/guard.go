@@ -16,8 +16,8 @@ const (
 	// guardLag is how long before a read the hold must have confirmed a copy: in a cluster, the node
 	// that answers may know a policy later than the node of the hold.
 	guardLag = 250 * time.Millisecond
-	// copiedMost is how many messages are in the queue and in the hold too at most, until the next
-	// read. A kill may double as many of those that may have an equal one.
+	// copiedMost is how many messages wait at most to be acknowledged, until the next read. Their
+	// headers are in memory.
 	copiedMost = 10_000
 )
 

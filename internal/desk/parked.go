@@ -11,11 +11,11 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// The queue of parked messages of a virtual host without a topology goes once it is empty. Who puts
-// messages there and who deletes the queue exclude each other: each run has the queue of its worker
-// from before it opens the queue of parked messages until it has ended, and opens that queue with a
-// lock. Who has the lock, and finds no other worker, knows that none sends a message there before
-// it has declared the queue again.
+// The queue of parked messages of a virtual host without a topology goes once it is empty. A run
+// that parks and a run that deletes that queue exclude each other: each run has the queue of its
+// worker from before it opens the queue of parked messages until it has ended, and it opens that
+// queue with a lock. A run that has the lock, and finds no other worker, knows that no message is
+// sent there before another run has declared the queue again.
 
 // parkedTurn is how long a run waits until another has proven that the queue is empty.
 const parkedTurn = time.Minute

@@ -337,7 +337,7 @@ type task struct {
 	// StallAt makes the child wait to be killed, in that phase, at so many messages. Zero is never.
 	StallAt int
 	StallIn desk.Phase
-	// Copying is how many messages are in the queue and in the hold too at most. Zero is the default.
+	// Copying is that of Desk.Copying. Zero is the default.
 	Copying int
 	// Hurry is the kind of a policy that is set when the child has copied HurryAt messages, see
 	// shop.hurry. Empty: none.
