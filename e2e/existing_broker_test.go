@@ -75,7 +75,7 @@ func TestFromAnExistingBroker(t *testing.T) {
 	if len(page) != 8 {
 		t.Fatalf("the page has %d blocks of commands, not 8", len(page))
 	}
-	publishing := v.publish(target)
+	publishing := v.publish(target, sources())
 	legacy := map[string]func(){}
 	for _, queue := range slices.Concat(toPolicy(), toSuccessor(), []string{"notify.fulfilments"}) {
 		legacy[queue] = v.consume(target, queue, queue)
@@ -220,9 +220,9 @@ func uncommented(entry string) string {
 	return regexp.MustCompile(`(?m)^    # ((replaces|type|arguments|deadLetterBy|backoff): )`).ReplaceAllString(entry, "    $1")
 }
 
-// publish publishes to all sources, one message after the other, until stop, which returns how many
+// publish publishes to the sources, one message after the other, until stop, which returns how many
 // there were.
-func (v *traveler) publish(target brokertest.Target) (stop func() int) {
+func (v *traveler) publish(target brokertest.Target, list []source) (stop func() int) {
 	v.Helper()
 	ch := target.Confirming(v.T)
 	done, n := make(chan struct{}), 0
@@ -236,7 +236,7 @@ func (v *traveler) publish(target brokertest.Target) (stop func() int) {
 				return
 			case <-tick.C:
 			}
-			s := sources()[n%len(sources())]
+			s := list[n%len(list)]
 			id := fmt.Sprint(n)
 			confirm, err := ch.PublishWithDeferredConfirm(s.exchange, s.key, true, false, amqp091.Publishing{
 				MessageId: id, DeliveryMode: amqp091.Persistent,

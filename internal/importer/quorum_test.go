@@ -104,7 +104,7 @@ func TestWhyAQueueStaysClassic(t *testing.T) {
 			var state topology.State
 			state.Version = "3.13.7"
 			state.Have.Queues = []topology.Queue{
-				{Name: "q", Durable: !tc.transient, Arguments: tc.args},
+				{Name: "q", Durable: !tc.transient, Arguments: tc.args.With("x-queue-type", "classic")},
 				{Name: "other", Durable: true, Arguments: args{"x-queue-type": "quorum"}},
 			}
 			state.Have.Policies = tc.policies
@@ -124,13 +124,13 @@ func TestATargetOfDeadLettersStaysClassic(t *testing.T) {
 	t.Parallel()
 	var state topology.State
 	state.Have.Queues = []topology.Queue{
-		{Name: "q", Durable: true},
+		{Name: "q", Durable: true, Arguments: topology.Arguments{"x-queue-type": "classic"}},
 		{Name: "wait", Durable: true, Arguments: topology.Arguments{
-			"x-message-ttl": int64(1000), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q",
+			"x-queue-type": "classic", "x-message-ttl": int64(1000), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q",
 		}},
 	}
 	r, _ := turning(t, state)
-	if len(r.Turned) != 1 || r.Turned[0] != "wait" || !strings.Contains(all(r.Files), "while there is no queue") {
+	if len(r.Turned) != 1 || r.Turned[0] != "wait" || !strings.Contains(all(r.Files), "wait dead-letters to") {
 		t.Errorf("turned %q\n%s", r.Turned, all(r.Files))
 	}
 }
