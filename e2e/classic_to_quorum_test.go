@@ -20,11 +20,16 @@ func bookings() []source {
 	return []source{
 		{"notification.events", "notification.sent", []string{all}},
 		{"payment.events", "payment.done", []string{all, notified, "payment.reservations"}},
-		{"reservation.events", "reservation.created", []string{all, notified, "reservation.notifications", "reservation.payments"}},
+		{"reservation.events", "reservation.created", []string{
+			all, notified, "reservation.notifications", "reservation.payments",
+		}},
 		{"restaurant.events", "restaurant.changed", []string{all, notified, "restaurant.reservations"}},
 		{"user.events", "user.changed", []string{all, notified, "user.reservations"}},
 	}
 }
+
+// quorumFile is what the page calls the file.
+const quorumFile = "quorum.yaml"
 
 // A broker with the topology of a booking service goes from classic to quorum queues as the page
 // says, from the audit to the last queue, while services publish and consume. Each message is
@@ -78,6 +83,12 @@ func TestFromClassicToQuorum(t *testing.T) {
 	v.runs(page[5])
 	v.expectReplacements(0)
 
+	v.edit(quorumFile, []string{"user.reservations"}, func(entry string) string { // as the page says to go back
+		return strings.Replace(entry, "deliveryLimit: 2147483647", "type: classic", 1)
+	})
+	succeeds(t, v.target, "migrate", "user.reservations", "-f", filepath.Join(v.dir, quorumFile), "--yes")
+	v.expectReplacements(0)
+
 	n := publishing()
 	var left []string
 	brokertest.Eventually(t, "each message consumed", func() bool {
@@ -89,7 +100,8 @@ func TestFromClassicToQuorum(t *testing.T) {
 	}
 	total := 0
 	for queue := range queues {
-		if kind := target.Queue(t, queue)["type"]; kind != "quorum" {
+		kind := target.Queue(t, queue)["type"]
+		if isClassic := queue == "user.reservations"; (kind == "classic") != isClassic {
 			t.Errorf("%s is a %v queue", queue, kind)
 		}
 		for id, times := range v.seen[queue] {
@@ -117,10 +129,10 @@ func (v *traveler) missing() []string {
 	return out
 }
 
-// expectReplacements checks that the plan of the file has so many replacements, and no other change.
+// expectReplacements checks that the plan of the file has so many replacements, and nothing else.
 func (v *traveler) expectReplacements(n int) {
 	v.Helper()
-	_, out := dlxctl(v.target, "plan", "-f", filepath.Join(v.dir, "quorum.yaml"), "-o", "json")
+	_, out := dlxctl(v.target, "plan", "-f", filepath.Join(v.dir, quorumFile), "-o", "json")
 	var p struct {
 		Changes []struct {
 			Kind    string   `json:"kind"`

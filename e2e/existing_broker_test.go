@@ -84,7 +84,7 @@ func TestFromAnExistingBroker(t *testing.T) {
 	v.runs(page[0])
 	v.expectFates(toPolicy(), "lost")
 	v.runs(page[1])
-	v.edit(toPolicy(), uncommented)
+	v.edit("topology.yaml", toPolicy(), uncommented)
 	v.runs(page[2])
 	v.expectFates(toPolicy(), "kept")
 	for _, queue := range toPolicy() {
@@ -200,10 +200,10 @@ func (v *traveler) expectFinding(queues []string, rule string, want bool) {
 	}
 }
 
-// edit edits the entries of queues in the topology file.
-func (v *traveler) edit(queues []string, change func(entry string) string) {
+// edit edits the entries of queues in a topology file.
+func (v *traveler) edit(file string, queues []string, change func(entry string) string) {
 	v.Helper()
-	path := filepath.Join(v.dir, "topology.yaml")
+	path := filepath.Join(v.dir, file)
 	text := readFile(v.T, path)
 	for _, queue := range queues {
 		entry := regexp.MustCompile(`(?m)^  - name: ` + regexp.QuoteMeta(queue) + `\n(    .*\n)*`).FindString(text)

@@ -197,10 +197,10 @@ type Rule struct {
 	Off bool `json:"-"`
 	// Live says that the rule needs a running broker.
 	Live bool `json:"live"`
-	// Upgrade is what happens on another line of RabbitMQ to the objects that the rule finds, and
-	// Source where that is from. Empty: the rule is not about an upgrade.
+	// Upgrade is what happens to the objects that the rule finds on another line of RabbitMQ.
 	Upgrade Upgrade `json:"upgrade,omitempty"`
-	Source  string  `json:"source,omitempty"`
+	// Source is where the fact about an upgrade is from.
+	Source string `json:"source,omitempty"`
 	// For says that the rule runs only for an upgrade.
 	For bool `json:"-"`
 	// Title is one line: what is wrong.

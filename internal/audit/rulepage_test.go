@@ -17,8 +17,8 @@ func RulePageMarkdown(r Rule) (string, error) {
 	fmt.Fprintf(&b, "## Why it matters\n\n%s\n\n## How to fix it\n\n%s\n", foldLines(text.EscapeMarkdown(r.Why)),
 		foldLines(text.EscapeMarkdown(r.Fix)))
 	if r.Source != "" {
-		fmt.Fprintf(&b, "\n## At an upgrade\n\n%s\n", foldLines(fmt.Sprintf("With `--for`, what it finds is **%s**. Source: %s.",
-			r.Upgrade, text.EscapeMarkdown(r.Source))))
+		said := fmt.Sprintf("With `--for`, what it finds is **%s**. Source: %s.", r.Upgrade, text.EscapeMarkdown(r.Source))
+		fmt.Fprintf(&b, "\n## At an upgrade\n\n%s\n", foldLines(said))
 	}
 	fmt.Fprintf(&b, "\n## What it finds\n\n")
 	found, err := r.Hit.findings(r.ID)

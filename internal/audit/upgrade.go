@@ -39,8 +39,8 @@ func (x *index) came(major, minor int) bool {
 	return x.in.from.Version == "" || !x.in.from.AtLeast(major, minor)
 }
 
-// unseenFor says what an upgrade changes and no audit sees, because it is neither in definitions nor
-// told by a broker.
+// unseenFor says what an upgrade changes and no audit sees, because it is neither in definitions
+// nor told by a broker.
 func unseenFor(line string) []string {
 	var out []string
 	target := topology.State{Version: line}
@@ -102,8 +102,8 @@ func transientQueue() check {
 	})}
 }
 
-// only reports whether a queue has no argument but some others, and those about how RabbitMQ 3 stores
-// it: then its successor needs none.
+// only reports whether a queue has no argument but some others, and those about how RabbitMQ 3
+// stores it: then its successor needs none.
 func (q *queue) only(others ...string) bool {
 	return len(q.Arguments.Without(append(others, topology.ArgQueueType, "x-queue-mode", "x-queue-version")...)) == 0
 }
@@ -169,9 +169,11 @@ func defaultDeliveryLimit() check {
 		Why: "Before 4.0 a quorum queue without x-delivery-limit returns a message without end. Since 4.0 it gives a message up " +
 			"that was returned more than 20 times: the message is dead-lettered, or dropped where there is no dead-letter " +
 			"exchange. With one, the rule is a note. Since 4.3 basic.nack does not count.",
-		Fix:  "Attach dead-lettering, or keep the queue as it is with the delivery limit 2147483647, which is none on all lines.",
-		Hit:  Example{Definitions: oneQueue(`"x-queue-type": "quorum"`), Version: "3.13.7", For: "4.3"},
-		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 5` + dlx), Version: "3.13.7", For: "4.3"},
+		Fix: "Attach dead-lettering, or keep the queue as it is with the delivery limit 2147483647, which is none on all lines.",
+		Hit: Example{Definitions: oneQueue(`"x-queue-type": "quorum"`), Version: "3.13.7", For: "4.3"},
+		Miss: Example{
+			Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 5` + dlx), Version: "3.13.7", For: "4.3",
+		},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
 		if q.Type() != topology.Quorum || q.Args.HasAny(topology.ArgDeliveryLimit) || !x.came(4, 0) {
 			return Finding{}, false
@@ -227,8 +229,10 @@ func messagePriorities() check {
 		Why: "Before 4.0 a quorum queue ignores the priority of a message. Since 4.0 it delivers messages with a priority over 4 " +
 			"before the others, and 4.3 puts each of the priorities in order: the order of delivery changes for publishers that " +
 			"set one.",
-		Fix:  "Find out which publishers set a priority that should not count.",
-		Hit:  Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 5`), Version: "3.13.7", For: "4.3"},
+		Fix: "Find out which publishers set a priority that should not count.",
+		Hit: Example{
+			Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 5`), Version: "3.13.7", For: "4.3",
+		},
 		Miss: Example{Definitions: oneQueue(""), Version: "3.13.7", For: "4.3"},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
 		if q.Type() != topology.Quorum || !x.came(4, 0) {
@@ -250,7 +254,7 @@ func without(p topology.Policy, keys []string) []Fix {
 		"takes %s from the queues at once: decide first whether they need it until the upgrade", strings.Join(keys, ", "))
 }
 
-// upgradeCount says how many of the findings count, by what happens: "2 refused, 1 changed, 0 dropped".
+// upgradeCount says how many findings count, by what happens: "2 refused, 1 changed, 0 dropped".
 func (r Result) upgradeCount() string {
 	var parts []string
 	for _, u := range []Upgrade{Refused, Changed, Dropped} {

@@ -69,7 +69,8 @@ type Result struct {
 	// Queues and Exchanges are how many the files declare. LeftOut is how many queues and
 	// exchanges only comments name.
 	Queues, Exchanges, LeftOut int
-	// Turned are the classic queues that the files turn into quorum queues, and Classic is how many stay.
+	// Turned are the classic queues that the files turn into quorum queues, and Classic is how many
+	// stay.
 	Turned  []string
 	Classic int
 }

@@ -13,9 +13,9 @@ import (
 // storage are the arguments about how a classic queue is stored. A quorum queue has none of them.
 func storage() []string { return []string{"x-queue-mode", "x-queue-version", "x-queue-master-locator"} }
 
-// asQuorum returns the quorum queue that takes the place of a classic one. Its arguments are those of
-// the classic queue, but for the storage. Classic queues have no delivery limit: since 4.0 a quorum
-// queue has one of 20 if it sets none.
+// asQuorum returns the quorum queue that takes the place of a classic one. Its arguments are those
+// of the classic queue, but for the storage. Classic queues have no delivery limit: since 4.0 a
+// quorum queue has one of 20 if it sets none.
 func asQuorum(q topology.Queue) topology.Queue {
 	q.Arguments = q.Arguments.Without(storage()...).With(topology.ArgQueueType, topology.Quorum).
 		With(topology.ArgDeliveryLimit, topology.Unlimited)
@@ -52,8 +52,8 @@ func (v *view) staysClassic(q topology.Queue) string {
 	return v.options.Keep[q.Name]
 }
 
-// loses says which policy a queue would lose or get as a quorum queue. RabbitMQ passes over a policy
-// with a key that a type does not know, whatever else it sets.
+// loses says which policy a queue would lose or get as a quorum queue. RabbitMQ passes over a
+// policy with a key that a type does not know, whatever else it sets.
 func (v *view) loses(q, next topology.Queue) string {
 	now, has := v.policies.For(q)
 	then, gets := v.policies.For(next)
@@ -94,7 +94,7 @@ func (w *writer) quorumIntro() {
 		text.Choose(turned, "name", "names")))
 	if stay > 0 {
 		w.raw(0, "#")
-		w.comment(0, fmt.Sprintf("%s: a comment there says why.", text.Count(stay, "classic queue")+text.Choose(stay, " stays", " stay")))
+		w.comment(0, text.Count(stay, "classic queue")+text.Choose(stay, " stays", " stay")+": a comment there says why.")
 	}
 	w.raw(0, "#")
 	w.comment(0, "The arguments of each queue are those that it has. deliveryLimit 2147483647 is none, as a classic queue "+

@@ -24,7 +24,7 @@ func turning(t failer, state topology.State) (importer.Result, topology.Compiled
 }
 
 // A file of --as quorum replaces queues under their names, those that it says, and nothing else,
-// whatever the virtual host has. Each new queue has the arguments of the old one, but for the storage.
+// whatever the virtual host has. Each new queue has the arguments of the old one, but for storage.
 func TestAsQuorumReplacesAlone(t *testing.T) {
 	t.Parallel()
 	some := 0
@@ -83,7 +83,9 @@ func TestWhyAQueueStaysClassic(t *testing.T) {
 		"transient":            {transient: true, want: "transient (durable: false)"},
 		"priorities":           {args: args{"x-max-priority": int64(5)}, want: "the 5 priorities of x-max-priority"},
 		"drops":                {args: args{"x-max-length": int64(5)}, want: "drops its oldest messages"},
-		"drops by a policy":    {policies: policy(args{"max-length-bytes": int64(5)}, "all"), want: "drops its oldest messages"},
+		"drops by a policy": {
+			policies: policy(args{"max-length-bytes": int64(5)}, "all"), want: "drops its oldest messages",
+		},
 		"dead-letters when full": {
 			args: args{"x-max-length": int64(5), "x-overflow": "reject-publish-dlx"}, want: "(reject-publish-dlx)",
 		},
@@ -118,15 +120,16 @@ func TestWhyAQueueStaysClassic(t *testing.T) {
 	}
 }
 
-// A queue to which another one dead-letters by its name cannot be replaced: what expires there would
-// be lost while there is no queue.
+// A queue to which another one dead-letters by its name cannot be replaced: what expires there
+// would be lost while there is no queue.
 func TestATargetOfDeadLettersStaysClassic(t *testing.T) {
 	t.Parallel()
 	var state topology.State
 	state.Have.Queues = []topology.Queue{
 		{Name: "q", Durable: true, Arguments: topology.Arguments{"x-queue-type": "classic"}},
 		{Name: "wait", Durable: true, Arguments: topology.Arguments{
-			"x-queue-type": "classic", "x-message-ttl": int64(1000), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q",
+			"x-queue-type": "classic", "x-message-ttl": int64(1000), "x-dead-letter-exchange": "",
+			"x-dead-letter-routing-key": "q",
 		}},
 	}
 	r, _ := turning(t, state)

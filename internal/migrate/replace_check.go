@@ -36,8 +36,9 @@ func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State
 	return out, nil
 }
 
-// Unsuitable returns, by queue, why migrate would not replace some queues of want under their names,
-// as one sentence each. It knows neither consents nor publishers by name, whom only a broker shows.
+// Unsuitable returns, by queue, why migrate would not replace some queues of want under their
+// names, as one sentence each. It knows neither consents nor publishers by name, whom only a broker
+// shows.
 func Unsuitable(want topology.Compiled, state topology.State, queues []string) map[string]string {
 	r := Runner{Topology: want}
 	seen, changes := survey.New(state), plan.Make(want, state, plan.Options{}).Changes
