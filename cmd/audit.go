@@ -39,6 +39,7 @@ type auditCommand struct {
 	allHosts      bool
 	verbose       bool
 	interval      time.Duration
+	line          string // of an upgrade
 }
 
 func newAudit(a *app) *cobra.Command {
@@ -57,10 +58,13 @@ queues, exchanges, bindings and policies (rabbitmqctl --formatter json list_queu
 rabbitmqadmin -f raw_json list ..., GET /api/queues); several files are read as one set, and -
 is stdin. With -f, audit reads a topology file as it would be applied.
 
+With --for, audit shows what another line of RabbitMQ refuses, changes or drops, with the source
+of each fact.
+
 Exit codes: 0, or 2 if there is a finding as bad as --fail-on that the baseline does not accept.
 A queue without dead-lettering is a note: --fail-on lost exits with 2 for it too.`,
 		Example: "  dlxctl audit\n  dlxctl audit definitions.json -v\n  dlxctl audit definitions.json -o sarif > audit.sarif\n" +
-			"  dlxctl audit --explain dead-letter-unrouted",
+			"  dlxctl audit definitions.json --for 4.3\n  dlxctl audit --explain dead-letter-unrouted",
 		Annotations: map[string]string{outputsAnnotation: "text json markdown sarif"},
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] == "live" {
@@ -75,6 +79,7 @@ A queue without dead-lettering is a note: --fail-on lost exits with 2 for it too
 	f.StringVar(&k.baseline, "baseline", "", "`FILE` with accepted findings: a list in YAML or JSON with rule, object, kind, severity, vhost, reason, until")
 	f.StringVar(&k.writeBaseline, "write-baseline", "",
 		"write a baseline that accepts all findings to `FILE`, and exit with 0")
+	f.StringVar(&k.line, "for", "", "show what RabbitMQ of this `LINE` refuses, changes or drops: "+text.Or(audit.UpgradeLines()))
 	f.StringVar(&k.explain, "explain", "", "explain `RULE`: why it matters, how to fix it, an example")
 	f.BoolVar(&k.listRules, "rules", false, "list all rules")
 	f.StringSliceVar(&k.only, "rule", nil, "check only `RULE`; repeat the flag for several")
@@ -108,7 +113,10 @@ func (k *auditCommand) run(c *cobra.Command, args []string) error {
 	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	var reports []audit.Report
 	for _, in := range inputs {
-		in.Rules = k.selected()
+		if err := k.upgrades(in.State); err != nil {
+			return err
+		}
+		in.Rules, in.For = k.selected(), k.line
 		reports = append(reports, audit.Run(in))
 	}
 	result := accepted.Apply(reports, time.Now())
@@ -155,6 +163,8 @@ func (k *auditCommand) check(c *cobra.Command, args []string) error {
 		return usageError{errors.New("--interval and --all-vhosts are for a live broker; remove them, or the files")}
 	case k.allHosts && c.Flags().Changed("vhost"):
 		return usageError{errors.New("--all-vhosts and --vhost exclude each other; remove one")}
+	case k.line != "" && !slices.Contains(audit.UpgradeLines(), k.line):
+		return usageError{fmt.Errorf("--for is %q; write %s", k.line, text.Or(audit.UpgradeLines()))}
 	case k.interval < 0:
 		return usageError{fmt.Errorf("--interval is %s; write a time such as 30s", k.interval)}
 	}
@@ -172,6 +182,21 @@ func (k *auditCommand) check(c *cobra.Command, args []string) error {
 	return nil
 }
 
+// upgrades refuses a line before that of the broker.
+func (k *auditCommand) upgrades(state topology.State) error {
+	if k.line != "" && state.Version != "" && !(topology.State{Version: k.line}).AtLeast(lineOf(state.Version)) {
+		return usageError{fmt.Errorf("--for is %s, and the virtual host is of RabbitMQ %s already; write a later line",
+			k.line, topology.Printable(state.Version))}
+	}
+	return nil
+}
+
+// lineOf returns the first two numbers of a version.
+func lineOf(version string) (major, minor int) {
+	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor) // what it cannot read is 0: no line is before that
+	return major, minor
+}
+
 // selected returns the rules that --rule and --skip-rule leave. Nil is all that run by default.
 func (k *auditCommand) selected() []string {
 	if len(k.only)+len(k.skip) == 0 {
@@ -180,6 +205,9 @@ func (k *auditCommand) selected() []string {
 	ids := []string{}
 	for _, r := range audit.Rules() {
 		wanted := !r.Off
+		if k.line != "" {
+			wanted = r.Upgrade != ""
+		}
 		if len(k.only) > 0 {
 			wanted = slices.Contains(k.only, r.ID)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/importer"
+	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
@@ -28,6 +29,7 @@ type importCommand struct {
 	split   string
 	out     string // a file or a folder; empty and - are stdout
 	force   bool
+	as      string // the type that classic queues get
 	options importer.Options
 }
 
@@ -48,6 +50,10 @@ by hand are recognized. What a topology file cannot declare is a comment at its 
 
 With --adopt, dlxctl declares the queues and exchanges itself, and sets the dead-lettering of
 work queues. plan then shows what is blocked, because arguments of a queue cannot change.
+
+With --adopt --as quorum, the file turns each classic queue that can be one into a quorum queue,
+which 'dlxctl migrate' replaces under its own name (replace: true), and changes nothing else. A
+comment says of each other classic queue why it stays.
 
 Definitions with several virtual hosts give a file for each that has queues or exchanges: pass
 -o FOLDER, or --vhost.`,
@@ -72,6 +78,7 @@ Definitions with several virtual hosts give a file for each that has queues or e
 	f.StringVar(&k.split, "split-by", "", "write several files, by `WORD`: prefix (of queue names) or owner (argument x-owner, owner, x-team or team)")
 	f.StringVar(&k.options.Name, "name", "", "`NAME` of the topology (default: made of the names of the virtual host and the queues)")
 	f.BoolVar(&k.options.Adopt, "adopt", false, "let dlxctl declare the queues and exchanges, and set their dead-lettering")
+	f.StringVar(&k.as, "as", "", "with --adopt: turn classic queues into queues of `TYPE`, which is quorum, and change nothing else")
 	f.BoolVar(&k.force, "force", false, "overwrite files that exist")
 	return c
 }
@@ -94,6 +101,13 @@ func (k *importCommand) check() error {
 	if !slices.Contains([]importer.Split{importer.SplitNone, importer.SplitPrefix, importer.SplitOwner}, k.options.Split) {
 		return usageError{fmt.Errorf("--split-by is %q; write prefix or owner", k.split)}
 	}
+	switch {
+	case k.as != "" && k.as != topology.Quorum:
+		return usageError{fmt.Errorf("--as is %q; write quorum", k.as)}
+	case k.as != "" && !k.options.Adopt:
+		return usageError{errors.New("--as quorum needs --adopt, because dlxctl declares the new queues")}
+	}
+	k.options.Quorum = k.as != ""
 	if slices.Contains([]string{"json", "markdown", "definitions"}, k.out) {
 		return usageError{fmt.Errorf("-o is %q, and import has no output formats; pass -o FILE, such as -o topology.yaml", k.out)}
 	}
@@ -121,6 +135,9 @@ func (k *importCommand) run(ctx context.Context, args []string) error {
 	var results []importer.Result
 	for _, state := range states {
 		r, err := importer.Import(state, k.options)
+		if err == nil && k.options.Quorum {
+			r, err = k.suitable(state, r)
+		}
 		if err != nil {
 			return fmt.Errorf("import vhost %q: %w", state.VHost, err)
 		}
@@ -182,26 +199,52 @@ func (k *importCommand) read(ctx context.Context, args []string) ([]topology.Sta
 	return states, nil
 }
 
-// prove checks what import promises before it writes anything: the files can be read, and a plan
-// of them changes nothing.
-func (k *importCommand) prove(state topology.State, r importer.Result) error {
+// suitable leaves out of an import with --as the queues that migrate would refuse to replace. Each
+// has a comment that says why.
+func (k *importCommand) suitable(state topology.State, r importer.Result) (importer.Result, error) {
+	want, err := k.compiled(state, r)
+	if err != nil {
+		return r, err
+	}
+	o := k.options
+	o.Keep = map[string]string{}
+	for name, why := range migrate.Unsuitable(want, state, r.Turned) {
+		o.Keep[name] = "dlxctl migrate refuses to replace it: " + why + "."
+	}
+	return importer.Import(state, o)
+}
+
+// compiled reads the files of an import.
+func (k *importCommand) compiled(state topology.State, r importer.Result) (topology.Compiled, error) {
 	var sources []spec.Source
 	for _, f := range r.Files {
 		if len(f.Data) > spec.MaxFileBytes {
-			return fmt.Errorf("the file for vhost %q would have %d MiB, more than the %d that dlxctl reads; pass --split-by prefix, or --match",
+			return topology.Compiled{}, fmt.Errorf("the file for vhost %q would have %d MiB, more than the %d that dlxctl reads; pass --split-by prefix, or --match",
 				state.VHost, len(f.Data)>>20, spec.MaxFileBytes>>20)
 		}
 		sources = append(sources, spec.Source{Name: f.Name, Data: f.Data})
 	}
 	want, _, err := spec.Load(sources, k.app.env)
 	if err != nil {
-		return fmt.Errorf("the imported file of vhost %q would be invalid, so nothing was written; please report this: %w", state.VHost, err)
+		return want, fmt.Errorf("the imported file of vhost %q would be invalid, so nothing was written; please report this: %w", state.VHost, err)
 	}
-	p := plan.Make(want, state, plan.Options{})
-	if k.options.Adopt || p.Empty() {
+	return want, nil
+}
+
+// prove checks what import promises before it writes anything: the files can be read, and a plan
+// of them changes nothing, or replaces queues alone.
+func (k *importCommand) prove(state topology.State, r importer.Result) error {
+	want, err := k.compiled(state, r)
+	if err != nil || k.options.Adopt && !k.options.Quorum {
+		return err
+	}
+	changes := slices.DeleteFunc(plan.Make(want, state, plan.Options{}).Changes, func(c plan.Change) bool {
+		return slices.Contains(r.Turned, c.Name) && (c.ReplacesQueue() || c.Action == plan.Replace)
+	})
+	if len(changes) == 0 {
 		return nil
 	}
-	c := p.Changes[0]
+	c := changes[0]
 	return fmt.Errorf("the imported file of vhost %q would change the broker (%s %s %s), so nothing was written; please report this, and pass --match to leave the object out",
 		state.VHost, c.Action, c.Kind, text.Name(c.Name))
 }
@@ -240,8 +283,13 @@ func (k *importCommand) write(states []topology.State, results []importer.Result
 			path = filepath.Dir(path)
 		}
 		targets = targets[len(r.Files):]
-		fmt.Fprintf(k.app.stdout, "vhost %s: %s, %s; next: dlxctl plan%s\n", text.Name(states[i].VHost),
-			text.Count(r.Queues, "queue"), text.Count(r.Exchanges, "exchange"), topology.Printable(fileFlag(path)))
+		turned := ""
+		if k.options.Quorum {
+			turned = fmt.Sprintf("%d of %s become quorum queues; ", len(r.Turned),
+				text.Count(len(r.Turned)+r.Classic, "classic queue"))
+		}
+		fmt.Fprintf(k.app.stdout, "vhost %s: %s, %s; %snext: dlxctl plan%s\n", text.Name(states[i].VHost),
+			text.Count(r.Queues, "queue"), text.Count(r.Exchanges, "exchange"), turned, topology.Printable(fileFlag(path)))
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func TestFromAnExistingBroker(t *testing.T) {
 	if len(page) != 8 {
 		t.Fatalf("the page has %d blocks of commands, not 8", len(page))
 	}
-	publishing := v.publish(target)
+	publishing := v.publish(target, sources())
 	legacy := map[string]func(){}
 	for _, queue := range slices.Concat(toPolicy(), toSuccessor(), []string{"notify.fulfilments"}) {
 		legacy[queue] = v.consume(target, queue, queue)
@@ -84,7 +84,7 @@ func TestFromAnExistingBroker(t *testing.T) {
 	v.runs(page[0])
 	v.expectFates(toPolicy(), "lost")
 	v.runs(page[1])
-	v.edit(toPolicy(), uncommented)
+	v.edit("topology.yaml", toPolicy(), uncommented)
 	v.runs(page[2])
 	v.expectFates(toPolicy(), "kept")
 	for _, queue := range toPolicy() {
@@ -200,10 +200,10 @@ func (v *traveler) expectFinding(queues []string, rule string, want bool) {
 	}
 }
 
-// edit edits the entries of queues in the topology file.
-func (v *traveler) edit(queues []string, change func(entry string) string) {
+// edit edits the entries of queues in a topology file.
+func (v *traveler) edit(file string, queues []string, change func(entry string) string) {
 	v.Helper()
-	path := filepath.Join(v.dir, "topology.yaml")
+	path := filepath.Join(v.dir, file)
 	text := readFile(v.T, path)
 	for _, queue := range queues {
 		entry := regexp.MustCompile(`(?m)^  - name: ` + regexp.QuoteMeta(queue) + `\n(    .*\n)*`).FindString(text)
@@ -220,9 +220,9 @@ func uncommented(entry string) string {
 	return regexp.MustCompile(`(?m)^    # ((replaces|type|arguments|deadLetterBy|backoff): )`).ReplaceAllString(entry, "    $1")
 }
 
-// publish publishes to all sources, one message after the other, until stop, which returns how many
+// publish publishes to the sources, one message after the other, until stop, which returns how many
 // there were.
-func (v *traveler) publish(target brokertest.Target) (stop func() int) {
+func (v *traveler) publish(target brokertest.Target, list []source) (stop func() int) {
 	v.Helper()
 	ch := target.Confirming(v.T)
 	done, n := make(chan struct{}), 0
@@ -236,7 +236,7 @@ func (v *traveler) publish(target brokertest.Target) (stop func() int) {
 				return
 			case <-tick.C:
 			}
-			s := sources()[n%len(sources())]
+			s := list[n%len(list)]
 			id := fmt.Sprint(n)
 			confirm, err := ch.PublishWithDeferredConfirm(s.exchange, s.key, true, false, amqp091.Publishing{
 				MessageId: id, DeliveryMode: amqp091.Persistent,

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -13,6 +14,8 @@ type present struct {
 	resolver *resolver
 	objects  map[topology.Key]topology.Object // exchanges, queues and our policies
 	from     map[string]sources               // bindings, by source
+	// feeders names the queues that dead-letter to a queue by its name, by that queue.
+	feeders func() map[string][]string
 }
 
 // sources are the bindings of one exchange. The lists by key are for direct
@@ -38,7 +41,19 @@ func newPresent(r *resolver) *present {
 	for _, b := range r.state.Have.Bindings {
 		p.from[b.Source] = p.from[b.Source].with(b)
 	}
+	p.feeders = sync.OnceValue(p.feed)
 	return p
+}
+
+// feed computes feeders.
+func (p *present) feed() map[string][]string {
+	now, out := p.after(nil), map[string][]string{}
+	for _, q := range p.resolver.state.Have.Queues {
+		if to, dies := now.deadLetters(q, target{}); dies && to.exchange == "" && to.known {
+			out[to.key] = append(out[to.key], text.Name(q.Name))
+		}
+	}
+	return out
 }
 
 func (s sources) with(b topology.Binding) sources {

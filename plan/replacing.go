@@ -30,6 +30,10 @@ func (p Plan) Replacements(allow []Consent) []string {
 	return out
 }
 
+// CannotReplace is the text in the reason of a blocked queue before why it cannot be replaced under
+// its name.
+const CannotReplace = "it cannot be replaced under its name: "
+
 // replacing lets a work queue that the broker cannot change be replaced under its name, if that can
 // be done without losing a message. c is the blocked change of the queue.
 func (r resolved) replacing(c Change, have, want topology.Queue) Change {
@@ -37,8 +41,8 @@ func (r resolved) replacing(c Change, have, want topology.Queue) Change {
 		return c
 	}
 	if why := r.irreplaceable(have); why != "" {
-		c.Reason += "; it cannot be replaced under its name: " + why
-		c.Brief = strings.TrimPrefix(c.Brief+"; it cannot be replaced under its name: "+why, "; ")
+		c.Reason += "; " + CannotReplace + why
+		c.Brief = strings.TrimPrefix(c.Brief+"; "+CannotReplace+why, "; ")
 		return c
 	}
 	c.Hazards, c.Immutable = []topology.Hazard{topology.ReplacesQueue}, false
@@ -65,14 +69,7 @@ func (r resolved) irreplaceable(q topology.Queue) string {
 	if _, expires := now.policy(q)[topology.KeyExpires]; expires {
 		return "the broker deletes it, with its messages, while it has no consumer (a policy with expires)"
 	}
-	var feeders []string
-	for _, other := range now.resolver.state.Have.Queues {
-		to, dies := now.deadLetters(other, target{})
-		if dies && to.exchange == "" && to.known && to.key == q.Name {
-			feeders = append(feeders, text.Name(other.Name))
-		}
-	}
-	if len(feeders) > 0 {
+	if feeders := now.feeders()[q.Name]; len(feeders) > 0 {
 		return fmt.Sprintf("%s %s to it by its name: such messages would be lost while there is no queue",
 			text.Some(feeders), text.Choose(len(feeders), "dead-letters", "dead-letter"))
 	}

@@ -43,8 +43,14 @@ type Input struct {
 	Declared bool
 	// Oddities are what a file says and a broker ignores. Nil for a broker.
 	Oddities []definitions.Oddity
-	// Rules are the IDs of the rules to run. Nil runs all that are not off.
+	// Rules are the IDs of the rules to run. Nil runs all that are not off, or with For those about an
+	// upgrade.
 	Rules []string
+	// For is the line of RabbitMQ for which the objects are judged, one of [UpgradeLines]. Empty: the
+	// line of State.
+	For string
+	// from is State as it was read, where For is set.
+	from topology.State
 }
 
 // Finding is what one rule says about one object.
@@ -66,6 +72,10 @@ type Finding struct {
 	Fix Fix
 	// Tries are the fixes that a rule proposes, the best first. Nil after the audit.
 	Tries []Fix
+	// Upgrade is what happens to the object on the line of [Input.For]. Empty without that.
+	Upgrade Upgrade
+	// Source is where the fact about the upgrade is from.
+	Source string
 	// Position is where the object is in a file. Zero for a broker.
 	Position topology.Place
 }
@@ -87,6 +97,9 @@ type Report struct {
 	// Version is the broker's version. Empty where it is not known: what differs between
 	// lines is then said for each.
 	Version string `json:"broker"`
+	// For is the line of RabbitMQ for which the virtual host was judged; its fates are those on that
+	// line. Empty: its own.
+	For string `json:"for,omitempty"`
 	// Findings are sorted: the worst first, then by rule and object.
 	Findings []Finding `json:"-"`
 	// Fates says by work queue what happens to messages that fail. Dead-letter queues and
@@ -99,10 +112,15 @@ type Report struct {
 // Run audits one virtual host. It does not change its input, and gives equal reports for equal
 // inputs.
 func Run(in Input) Report {
+	r := Report{VHost: in.State.VHost, Version: in.State.Version, For: in.For}
+	in = forLine(in)
 	x := newIndex(in)
-	r := Report{VHost: in.State.VHost, Version: in.State.Version, Fates: x.Fates()}
+	r.Fates = x.Fates()
 	if in.Live != nil {
 		r.Unseen = in.Live.Unseen
+	}
+	if in.For != "" {
+		r.Unseen = slices.Concat(r.Unseen, unseenFor(in.For))
 	}
 	x.trying = objects(in.State) > maxTriedObjects // no fix could be tried
 	r.Findings = x.findings(in)
@@ -130,6 +148,9 @@ func (x *index) findings(in Input) []Finding {
 			if f.Severity == "" {
 				f.Severity = c.Severity
 			}
+			if in.For != "" && c.Upgrade != "" {
+				f.Upgrade, f.Source = cmp.Or(f.Upgrade, c.Upgrade), c.Source
+			}
 		}
 		out = append(out, found...)
 	}
@@ -147,17 +168,23 @@ type check struct {
 
 // runs reports whether the rule is asked for and can be checked.
 func (c check) runs(in Input) bool {
-	if c.Live && in.Live == nil {
+	switch {
+	case c.Live && in.Live == nil, c.For && in.For == "":
 		return false
+	case in.Rules != nil:
+		return slices.Contains(in.Rules, c.ID)
+	case in.For != "":
+		return c.Upgrade != ""
+	default:
+		return !c.Off
 	}
-	return slices.Contains(in.Rules, c.ID) || in.Rules == nil && !c.Off
 }
 
 // checks returns all rules, family by family.
 func checks() []check {
 	return slices.Concat(
 		deadLetteringChecks(), loopChecks(), lossChecks(), keeperChecks(), policyChecks(), bindingChecks(),
-		compatibilityChecks(), liveChecks(), leftoverChecks(), astrayChecks(),
+		compatibilityChecks(), liveChecks(), leftoverChecks(), astrayChecks(), upgradeChecks(),
 	)
 }
 
@@ -170,6 +197,12 @@ type Rule struct {
 	Off bool `json:"-"`
 	// Live says that the rule needs a running broker.
 	Live bool `json:"live"`
+	// Upgrade is what happens to the objects that the rule finds on another line of RabbitMQ.
+	Upgrade Upgrade `json:"upgrade,omitempty"`
+	// Source is where the fact about an upgrade is from.
+	Source string `json:"source,omitempty"`
+	// For says that the rule runs only for an upgrade.
+	For bool `json:"-"`
 	// Title is one line: what is wrong.
 	Title string `json:"title"`
 	// Why says what happens to messages. Fix says what to do.
@@ -187,6 +220,8 @@ type Example struct {
 	Definitions string
 	// Version is the broker's version for it. Empty for any.
 	Version string
+	// For is the line of an upgrade. Empty: none.
+	For string
 	// Live is what the broker tells. Nil for a rule about files.
 	Live *topology.Live
 	// Usage and QueuePolicies are those of the State, which definitions do not have.

@@ -22,8 +22,9 @@ func compatibilityChecks() []check {
 
 func argumentRefused() check {
 	return check{Rule{
-		ID: "argument-refused", Severity: Error,
-		Title: "RabbitMQ refuses the queue because of an argument",
+		ID: "argument-refused", Severity: Error, Upgrade: Refused,
+		Source: "3.10.8, 4.0.5 and 4.3.6 measured: each argument on each type of queue",
+		Title:  "RabbitMQ refuses the queue because of an argument",
 		Why: "Each type of queue knows its own arguments, and RabbitMQ refuses to declare a queue with an argument of another " +
 			"type or with a value that it cannot use. An import of definitions stops there, after a part of the file.",
 		Fix:  "Remove or correct the argument.",
@@ -41,11 +42,19 @@ func argumentRefused() check {
 		if len(wrong) == 0 {
 			return Finding{}, false
 		}
-		return Finding{
+		f := Finding{
 			Evidence:    strings.Join(wrong, ". "),
 			Consequence: "RabbitMQ refuses to declare the queue, and stops the import of the file",
 			Remedy:      fmt.Sprintf("remove %s from the queue %s in the file, or correct the value", strings.Join(names, ", "), text.Name(q.Name)),
-		}, true
+		}
+		if slices.Equal(names, []string{"x-queue-master-locator"}) { // measured on 4.3.6
+			f.Consequence = "RabbitMQ refuses to declare the queue, and an import leaves it out without an error"
+		}
+		if x.in.For != "" && q.only(names...) {
+			f.Tries = choosing(x.replacing(q), "replaces %s by a queue without %s: the service that declares it has to use that",
+				text.Name(q.Name), strings.Join(names, ", "))
+		}
+		return f, true
 	})}
 }
 
@@ -135,8 +144,9 @@ func delayedRetry() check {
 
 func delayedPlugin() check {
 	return check{Rule{
-		ID: "delayed-plugin", Severity: Warning,
-		Title: "Delayed messages are on one node only",
+		ID: "delayed-plugin", Severity: Warning, Upgrade: Refused,
+		Source: "4.0.5 and 4.3.6 measured, without the plugin",
+		Title:  "Delayed messages are on one node only",
 		Why: "An exchange of type x-delayed-message holds messages in a table of one node, without a copy. They are in no " +
 			"queue: no count of a queue shows them, only messages_delayed of the exchange on a running broker. They are lost " +
 			"with that node, or when the plugin is disabled. Nothing " +
@@ -163,6 +173,8 @@ func delayedPlugin() check {
 		}
 		if x.State.AtLeast(4, 3) {
 			f.Severity, f.Consequence = Error, "RabbitMQ 4.3 refuses the exchange, and the import of a file with it"
+		} else if x.in.For != "" {
+			f.Consequence = "RabbitMQ " + x.in.For + " refuses the exchange where the plugin is not enabled"
 		}
 		return f, true
 	})}
@@ -174,7 +186,7 @@ const maxHashes = 2
 
 func topicKeyRefused() check {
 	return check{Rule{
-		ID: "topic-key-refused", Severity: Error,
+		ID: "topic-key-refused", Severity: Error, Upgrade: Refused, Source: "3.10.8, 4.0.5 and 4.3.6 measured",
 		Title: "RabbitMQ 4.3 refuses a binding with more than two #",
 		Why: "The key of a binding of a topic exchange may have two words # on RabbitMQ 4.3.6, which refuses a binding with " +
 			"more, and with it the import of a file. Older lines accept it, and the rule is a note, as where the version is " +

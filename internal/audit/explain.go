@@ -22,6 +22,8 @@ func WriteRules(w io.Writer) error {
 // conditions says when a rule runs, unless it always does.
 func conditions(r Rule) string {
 	switch {
+	case r.For:
+		return " (with --for)"
 	case r.Off && r.Live:
 		return " (live broker; only with --rule)"
 	case r.Off:
@@ -78,7 +80,9 @@ func (e Example) input() (Input, error) {
 	if len(hosts) != 1 {
 		return Input{}, fmt.Errorf("it has %d virtual hosts, and must have 1", len(hosts))
 	}
-	in := Input{State: hosts[0].State, Positions: hosts[0].Positions, Oddities: hosts[0].Oddities, Live: e.Live}
+	in := Input{
+		State: hosts[0].State, Positions: hosts[0].Positions, Oddities: hosts[0].Oddities, Live: e.Live, For: e.For,
+	}
 	if e.Version != "" {
 		in.State.Version = e.Version
 	}

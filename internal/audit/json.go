@@ -51,6 +51,10 @@ type findingJSON struct {
 	Consequence string `json:"consequence"`
 	// Remedy says what to do: commands, lines of YAML for a topology file, or what to decide.
 	Remedy string `json:"remedy"`
+	// Upgrade is what happens on the line of --for: refused, changed or dropped.
+	Upgrade Upgrade `json:"upgrade,omitempty"`
+	// Source is where the fact about the upgrade is from.
+	Source string `json:"source,omitempty"`
 	// File and Line are where a file has the object, or the work queue that it was made for.
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
@@ -98,6 +102,7 @@ func (d Document) JSON() any {
 func (f Finding) json(accepted *acceptedJSON) findingJSON {
 	return findingJSON{
 		f.Rule, f.Severity, f.VHost, string(f.Object.Kind), f.DisplayName(), f.Evidence, f.Consequence, f.Remedy,
+		f.Upgrade, f.Source,
 		f.Position.File, f.Position.Line, f.Position.Overlay, accepted,
 	}
 }

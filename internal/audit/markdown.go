@@ -14,8 +14,11 @@ import (
 // with errors and warnings, and the evidence and fixes folded behind it. Notes are only counted.
 func WriteMarkdown(w io.Writer, r Result) error {
 	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "### dlxctl audit: %s\n\n**%s** (%s)\n", codeSpan(topology.Printable(r.Source)),
-		upperFirst(r.Score()), r.counts())
+	score := upperFirst(r.Score())
+	if line := r.forLine(); line != "" {
+		score = "For RabbitMQ " + line + ": " + r.upgradeCount()
+	}
+	fmt.Fprintf(b, "### dlxctl audit: %s\n\n**%s** (%s)\n", codeSpan(topology.Printable(r.Source)), score, r.counts())
 	groups := r.grouped(Warning)
 	if len(groups) > 0 {
 		fmt.Fprint(b, "\n| | what is wrong | where |\n| --- | --- | --- |\n")
@@ -74,7 +77,12 @@ func (r Result) markdownRule(w io.Writer, s ruleFindings) {
 		if f.Place() != "" {
 			place = " (" + codeSpan(topology.Printable(f.Place())) + ")"
 		}
-		fmt.Fprintf(w, "- %s%s: %s\n", codeSpan(r.name(f)), place, text.EscapeMarkdown(topology.Printable(f.Evidence)))
+		upgrade := ""
+		if f.Upgrade != "" {
+			upgrade = fmt.Sprintf(" **%s** (%s)", f.Upgrade, text.EscapeMarkdown(f.Source))
+		}
+		fmt.Fprintf(w, "- %s%s:%s %s\n", codeSpan(r.name(f)), place, upgrade,
+			text.EscapeMarkdown(topology.Printable(f.Evidence)))
 	}
 	switch remedy := strings.TrimRight(s.findings[0].Remedy, "\n"); {
 	case remedy == "":

@@ -94,6 +94,10 @@ func resultGroups() []group {
 			"policy-refused", "topic-key-refused",
 			"exchange-left-out",
 		}},
+		{"Another line of RabbitMQ changes or drops something", []string{
+			"upgrade-transient-queue", "upgrade-delivery-limit", "upgrade-consumer-timeout", "upgrade-lazy-mode",
+			"upgrade-storage-version", "upgrade-priorities",
+		}},
 		{"A migration or a run of the desk left something", []string{
 			"migration-unfinished", "legacy-still-bound", "desk-run-unfinished", "desk-messages-parked",
 		}},

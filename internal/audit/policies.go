@@ -339,8 +339,9 @@ func policyMatchesNothing() check {
 
 func policyRefused() check {
 	return check{Rule{
-		ID: "policy-refused", Severity: Error,
-		Title: "RabbitMQ refuses the policy because of a key",
+		ID: "policy-refused", Severity: Error, Upgrade: Refused,
+		Source: "3.10.8, 4.0.5 and 4.3.6 measured: each key of a policy",
+		Title:  "RabbitMQ refuses the policy because of a key",
 		Why: "RabbitMQ knows the keys of policies and checks their values. A policy with any other key or value is refused, and " +
 			"an import of definitions stops there, after a part of the file. A plugin can add keys: a key that resembles " +
 			"none is a warning in a file, and not judged on a running broker.",
@@ -364,12 +365,16 @@ func policyRefused() check {
 			if len(wrong) == 0 {
 				continue
 			}
-			out = append(out, Finding{
+			f := Finding{
 				Object: p.ID(), Severity: severity, Evidence: strings.Join(wrong, ". "),
 				Consequence: "RabbitMQ refuses the policy, and the import of a file with it",
 				Remedy: fmt.Sprintf("remove %s from the policy %s, or correct it", strings.Join(names, ", "),
 					text.Name(p.Name)),
-			})
+			}
+			if x.in.For != "" {
+				f.Tries = without(p, names)
+			}
+			out = append(out, f)
 		}
 		return out
 	}}
@@ -379,7 +384,7 @@ func mirroring() check {
 	const ha = `{"queues": [{"name": "billing", "durable": true, "arguments": {}}],
  "policies": [{"name": "ha", "pattern": ".*", "apply-to": "queues", "priority": 0, "definition": {%s}}]}`
 	return check{Rule{
-		ID: "mirroring-policy", Severity: Error,
+		ID: "mirroring-policy", Severity: Error, Upgrade: Refused, Source: "4.0.5 and 4.3.6 measured",
 		Title: "RabbitMQ 4 refuses mirroring policies",
 		Why: "Classic queue mirroring was removed in 4.0: a policy with ha-mode or another ha- key is refused, and with it the " +
 			"import of the whole file. On 3.x it works, and the rule is a warning, as where the version is not known.",
@@ -393,8 +398,6 @@ func mirroring() check {
 			if _, generated := topology.PolicyOwner(p.Name); generated || len(keys) == 0 {
 				continue // dlxctl copies the keys of the policy that it overrides
 			}
-			rest := p
-			rest.Definition = p.Definition.Without(keys...)
 			f := Finding{
 				Object: p.ID(), Evidence: "policy sets " + strings.Join(keys, ", "),
 				Consequence: "RabbitMQ 4 refuses the policy and the import of the whole file",
@@ -402,8 +405,8 @@ func mirroring() check {
 			}
 			if x.State.Major() < 4 { // where it does mirror queues
 				f.Severity = Warning
-			} else {
-				f.Tries = []Fix{{Changes: []Change{{Delete: len(rest.Definition) == 0, Object: rest}}}}
+			} else if f.Tries = without(p, keys); x.in.For == "" || !x.came(4, 0) {
+				f.Tries[0].Chooses = "" // it mirrors nothing
 			}
 			out = append(out, f)
 		}

@@ -16,6 +16,10 @@ func RulePageMarkdown(r Rule) (string, error) {
 		text.EscapeMarkdown(r.Title), r.Severity, runsWhen(r))
 	fmt.Fprintf(&b, "## Why it matters\n\n%s\n\n## How to fix it\n\n%s\n", foldLines(text.EscapeMarkdown(r.Why)),
 		foldLines(text.EscapeMarkdown(r.Fix)))
+	if r.Source != "" {
+		said := fmt.Sprintf("With `--for`, what it finds is **%s**. Source: %s.", r.Upgrade, text.EscapeMarkdown(r.Source))
+		fmt.Fprintf(&b, "\n## At an upgrade\n\n%s\n", foldLines(said))
+	}
 	fmt.Fprintf(&b, "\n## What it finds\n\n")
 	found, err := r.Hit.findings(r.ID)
 	if err != nil {
@@ -44,6 +48,9 @@ func runsWhen(r Rule) string {
 	if r.Live {
 		out = "for a live broker"
 	}
+	if r.For {
+		return out + ", with `--for LINE`"
+	}
 	if r.Off {
 		out += ", only with `--rule " + r.ID + "`"
 	}
@@ -54,6 +61,9 @@ func runsWhen(r Rule) string {
 func writeExample(b *strings.Builder, e Example) {
 	if e.Version != "" {
 		fmt.Fprintf(b, "RabbitMQ %s:\n\n", e.Version)
+	}
+	if e.For != "" {
+		fmt.Fprintf(b, "With `--for %s`:\n\n", e.For)
 	}
 	fmt.Fprintf(b, "```json\n%s\n```\n", strings.TrimSpace(e.Definitions))
 	if e.Live == nil {

@@ -31,7 +31,7 @@ func read(tb testing.TB, name, text string) audit.Input {
 func example(tb testing.TB, e audit.Example, rule string) audit.Input {
 	tb.Helper()
 	in := read(tb, "example.json", e.Definitions)
-	in.Live, in.Rules = e.Live, []string{rule}
+	in.Live, in.Rules, in.For = e.Live, []string{rule}, e.For
 	in.State.Usage, in.State.QueuePolicies = e.Usage, e.QueuePolicies
 	if e.Version != "" {
 		in.State.Version = e.Version

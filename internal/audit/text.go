@@ -57,6 +57,15 @@ func (t *resultText) line(format string, args ...any) { fmt.Fprintf(t.w, format+
 
 // head writes the score and the counts.
 func (t *resultText) head() {
+	if line := t.r.forLine(); line != "" {
+		style := t.o.Style.Create
+		if t.r.Fails(Error) {
+			style = t.o.Style.Blocked
+		}
+		t.line("%s", text.Paint(style, "For RabbitMQ "+line+": "+t.r.upgradeCount()))
+		t.counts()
+		return
+	}
 	score, style := t.r.Score(), t.o.Style.Create
 	switch fates := t.r.Fates(); {
 	case fates[Lost] > 0:
@@ -65,11 +74,7 @@ func (t *resultText) head() {
 		style = t.o.Style.Caution
 	}
 	t.line("%s", text.Paint(style, upperFirst(score)))
-	hidden := ""
-	if t.r.Count(Note) > 0 && !t.o.Verbose && !t.o.Notes {
-		hidden = " (-v shows notes)"
-	}
-	t.wrapped("", "  ", fmt.Sprintf("%s%s in %s%s", t.r.counts(), hidden, t.r.Source, t.where()))
+	t.counts()
 	if t.r.severalHosts() {
 		t.hosts()
 	}
@@ -78,6 +83,15 @@ func (t *resultText) head() {
 			text.Count(n, "queue")+text.Choose(n, " has", " have"))
 		t.line("  'dlxctl import' writes a topology file that can add it")
 	}
+}
+
+// counts writes how many findings there are, and in what.
+func (t *resultText) counts() {
+	hidden := ""
+	if t.r.Count(Note) > 0 && !t.o.Verbose && !t.o.Notes {
+		hidden = " (-v shows notes)"
+	}
+	t.wrapped("", "  ", fmt.Sprintf("%s%s in %s%s", t.r.counts(), hidden, t.r.Source, t.where()))
 }
 
 // where names the virtual host and the version, where there is one.
@@ -114,6 +128,9 @@ func (t *resultText) hosts() {
 func (t *resultText) rule(s ruleFindings) {
 	style := map[Severity]func(string) string{Error: t.o.Style.Blocked, Warning: t.o.Style.Caution}[s.severity]
 	title := fmt.Sprintf("%s (%d): %s", s.rule, len(s.findings), lowerFirst(titleOf(s.rule)))
+	if u := s.findings[0].Upgrade; u != "" {
+		title = string(u) + "  " + title
+	}
 	t.wrapped(fmt.Sprintf("  %s  ", text.Paint(style, string(s.severity))), "    ", title)
 	if t.o.Verbose {
 		for _, f := range s.findings {
@@ -134,6 +151,9 @@ func (t *resultText) object(f Finding) {
 	t.line("    %s", topology.Printable(name))
 	t.wrapped("      ", "      ", f.Evidence)
 	t.wrapped("      ", "      ", f.Consequence)
+	if f.Source != "" {
+		t.wrapped("      source: ", "        ", f.Source)
+	}
 }
 
 // objects writes the names of a rule's objects in one line, and the evidence of the first.
@@ -211,7 +231,7 @@ func (t *resultText) foot(lowest Severity) {
 	switch shown := t.r.grouped(lowest); {
 	case len(shown) > 0:
 		t.line("'dlxctl audit --explain %s' says why, and what to do", shown[0].rules[0].rule)
-	case t.r.Loses():
+	case t.r.forLine() == "" && t.r.Loses():
 		t.line("no errors and no warnings; failed messages are lost: see -v, and --fail-on lost")
 	case len(t.r.Findings) > 0:
 		t.line("no errors and no warnings; -v shows the notes")

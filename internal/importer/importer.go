@@ -40,6 +40,11 @@ type Options struct {
 	Split Split
 	// Adopt makes dlxctl declare the queues and exchanges.
 	Adopt bool
+	// Quorum turns each classic queue that can be one into a quorum queue replaced under its name, and
+	// leaves all else as it is. It needs Adopt.
+	Quorum bool
+	// Keep says by queue, as a sentence, why it is not turned: what only a plan of the file knows.
+	Keep map[string]string
 	// Origin says in the first line of the file where the objects were read, such as
 	// "definitions.json". Empty: from a broker.
 	Origin string
@@ -64,6 +69,10 @@ type Result struct {
 	// Queues and Exchanges are how many the files declare. LeftOut is how many queues and
 	// exchanges only comments name.
 	Queues, Exchanges, LeftOut int
+	// Turned are the classic queues that the files turn into quorum queues, and Classic is how many
+	// stay.
+	Turned  []string
+	Classic int
 }
 
 // Import writes the topology files for what state has.
@@ -80,9 +89,17 @@ func Import(state topology.State, o Options) (Result, error) {
 	} else if err := checkName(state, o.Name); err != nil {
 		return Result{}, err
 	}
-	w := writer{view: c, options: o}
+	c.options = o
+	w := writer{view: c}
 	files, err := w.files()
-	return Result{
+	r := Result{
 		Files: files, Name: o.Name, Queues: len(c.queues), Exchanges: len(c.exchanges), LeftOut: len(c.left),
-	}, err
+	}
+	for _, q := range c.queues {
+		if c.isTurned(q) {
+			r.Turned = append(r.Turned, q.Name)
+		}
+	}
+	_, r.Classic = c.turned()
+	return r, err
 }

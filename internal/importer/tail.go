@@ -14,7 +14,7 @@ const maxListed = 50
 
 // tail writes what the file does not declare, as comments.
 func (w *writer) tail() {
-	if !w.adopt && w.options.Match == nil {
+	if !w.adopt && !w.quorum && w.options.Match == nil {
 		w.aside(topology.RoleRetry, "Retry queues")
 		w.aside(survey.Delay, "Delay queues")
 		w.aside(topology.RoleDeadLetter, "Queues that keep dead letters")

@@ -15,6 +15,8 @@ import (
 type view struct {
 	state    topology.State
 	adopt    bool
+	quorum   bool // see [Options.Quorum]; adopt is then false
+	options  Options
 	survey   *survey.Survey
 	policies *policy.Set
 
@@ -41,12 +43,12 @@ type leftOut struct {
 // choose decides what the file declares.
 func choose(state topology.State, o Options) view {
 	v := view{
-		state: state, adopt: o.Adopt, survey: survey.New(state),
+		state: state, adopt: o.Adopt && !o.Quorum, quorum: o.Quorum, options: o, survey: survey.New(state),
 		into: map[topology.Key][]topology.Binding{}, all: bindingsInto(state),
 	}
 	v.policies = v.survey.Policies
 	v.delays = v.handDelays()
-	c := chooser{view: &v, options: o, exchanges: map[string]topology.Exchange{}}
+	c := chooser{view: &v, exchanges: map[string]topology.Exchange{}}
 	for _, e := range slices.Concat(state.Have.Exchanges, missingBuiltIn(state)) {
 		c.exchanges[e.Name] = e
 	}
@@ -59,7 +61,6 @@ func choose(state topology.State, o Options) view {
 type chooser struct {
 	*view
 
-	options   Options
 	exchanges map[string]topology.Exchange
 	needed    map[string]bool // exchanges that a declared object is bound to
 }
@@ -107,7 +108,7 @@ func (c *chooser) chooseQueues() {
 			c.leave(topology.KindQueue, q.Name, why, rule)
 			continue
 		}
-		if !c.adopt && c.isAside(q) {
+		if !c.adopt && !c.quorum && c.isAside(q) {
 			continue // a comment says what it is for
 		}
 		bindings, why := c.bindingsOf(queueKey(q.Name))

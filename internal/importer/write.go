@@ -16,7 +16,6 @@ import (
 // writer writes the files of a view.
 type writer struct {
 	view
-	options Options
 
 	out strings.Builder
 	err error
@@ -115,7 +114,9 @@ func (w *writer) head(first bool) {
 		w.raw(1, "deadLetterBy: unmanaged")
 	}
 	w.raw(0, "")
-	w.backoffs()
+	if !w.quorum { // no queue of it has retries
+		w.backoffs()
+	}
 }
 
 // intro says what the file is, and what it does.
@@ -133,6 +134,10 @@ func (w *writer) intro() {
 	}
 	w.comment(0, fmt.Sprintf("%s of %s, as 'dlxctl import' found it.", vhost, from))
 	w.raw(0, "#")
+	if w.quorum {
+		w.quorumIntro()
+		return
+	}
 	if w.adopt {
 		w.comment(0, "With this file, dlxctl declares the queues and exchanges, and gives the work queues retries and dead-letter queues. 'dlxctl plan' shows what that changes on the broker, and what is blocked.")
 	} else {
@@ -306,6 +311,11 @@ func (w *writer) grouped(list []topology.Queue) []topology.Queue {
 
 func (w *writer) queue(q topology.Queue) {
 	w.item(1, "name", textNode(q.Name))
+	if w.quorum {
+		w.quorumQueue(q)
+		w.bindings(w.into[queueKey(q.Name)])
+		return
+	}
 	w.advise(2, w.adviceFor(q))
 	if w.adopt {
 		w.full(q)

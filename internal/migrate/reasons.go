@@ -11,6 +11,11 @@ import (
 
 // reasons returns all reasons why a move cannot be made. None: it can be made.
 func (m Move) reasons(want topology.Compiled, state topology.State) []string {
+	return m.reasonsOf(want, state, plan.Make(want, state, plan.Options{}).Changes)
+}
+
+// reasonsOf is reasons with the changes of a plan of want.
+func (m Move) reasonsOf(want topology.Compiled, state topology.State, changes []plan.Change) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, m.Legacy+": "+fmt.Sprintf(format, args...)) }
 	for _, q := range state.Have.Queues {
@@ -39,7 +44,7 @@ func (m Move) reasons(want topology.Compiled, state topology.State) []string {
 		}
 	}
 	out = append(out, m.inexact(state)...)
-	for _, c := range plan.Make(want, state, plan.Options{}).Changes {
+	for _, c := range changes {
 		concerns := c.Name == m.New || c.Kind == topology.KindTopology || m.needs(want, c)
 		if c.Action == plan.Blocked && !c.IsEndured() && concerns {
 			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)

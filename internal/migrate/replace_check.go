@@ -17,35 +17,8 @@ import (
 // unreplaceable returns why a queue that is not yet replaced cannot be, all reasons at once. None:
 // it can.
 func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State) ([]string, error) {
-	out := m.reasons(r.Topology, state)
+	out := r.unsuitable(m, state, survey.New(state), plan.Make(r.Topology, state, plan.Options{}).Changes)
 	add := func(format string, args ...any) { out = append(out, m.Legacy+": "+fmt.Sprintf(format, args...)) }
-	for _, q := range state.Have.Queues {
-		if q.Name != m.Legacy {
-			continue
-		}
-		effective, _ := policy.All(state).For(q)
-		if _, expires := effective.Definition[topology.KeyExpires]; expires || q.Arguments.HasAny(topology.ArgExpires) {
-			add("the broker deletes it, with its messages, while it has no consumer (expires)")
-		}
-	}
-	out = append(out, r.foreign(m, state)...)
-	for _, f := range survey.New(state).Feeders(m.Legacy) {
-		add("the queue %s %s: such messages would be lost while there is no queue; let them come through an exchange",
-			f.Name, describeFeeder(m, f))
-	}
-	if harm := plan.DeskHarm(m.Topology, state, r.hold(m)); harm != "" {
-		add("%s, where messages wait during the replacement", harm)
-	}
-	work := Move{Topology: m.Topology, New: m.Legacy}
-	for _, c := range plan.Make(r.Topology, state, plan.Options{}).Changes {
-		itself := c.Kind == topology.KindQueue && c.Name == m.Legacy
-		if itself && (c.Immutable || m.find(state).successor) {
-			continue // what cannot be replaced is said above, and what has begun is no reason
-		}
-		if c.Action == plan.Blocked && !c.IsEndured() && (itself || work.needs(r.Topology, c)) {
-			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
-		}
-	}
 	if !r.mayReplace(m.Legacy) {
 		add("its replacement under its name needs consent: %s",
 			plan.Consent{Hazard: topology.ReplacesQueue, Object: m.Legacy}.Flag())
@@ -63,6 +36,64 @@ func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State
 	return out, nil
 }
 
+// Unsuitable returns, by queue, why migrate would not replace some queues of want under their
+// names, as one sentence each. It knows neither consents nor publishers by name, whom only a broker
+// shows.
+func Unsuitable(want topology.Compiled, state topology.State, queues []string) map[string]string {
+	r := Runner{Topology: want}
+	seen, changes := survey.New(state), plan.Make(want, state, plan.Options{}).Changes
+	blocked := map[string]string{}
+	for _, c := range changes {
+		if c.Kind == topology.KindQueue && c.Action == plan.Blocked && !c.ReplacesQueue() {
+			_, blocked[c.Name], _ = strings.Cut(c.Reason, plan.CannotReplace)
+		}
+	}
+	out := map[string]string{}
+	for _, queue := range queues {
+		if why := r.unsuitable(replacementOf(want.Name, queue), state, seen, changes); len(why) > 0 {
+			out[queue] = strings.TrimPrefix(why[0], queue+": ")
+		} else if blocked[queue] != "" {
+			out[queue] = blocked[queue]
+		}
+	}
+	return out
+}
+
+// unsuitable returns why a queue is none that can be replaced under its name, all reasons at once.
+// changes are those of a plan.
+func (r *Runner) unsuitable(m Move, state topology.State, seen *survey.Survey, changes []plan.Change) []string {
+	out := m.reasonsOf(r.Topology, state, changes)
+	add := func(format string, args ...any) { out = append(out, m.Legacy+": "+fmt.Sprintf(format, args...)) }
+	for _, q := range state.Have.Queues {
+		if q.Name != m.Legacy {
+			continue
+		}
+		effective, _ := policy.All(state).For(q)
+		if _, expires := effective.Definition[topology.KeyExpires]; expires || q.Arguments.HasAny(topology.ArgExpires) {
+			add("the broker deletes it, with its messages, while it has no consumer (expires)")
+		}
+	}
+	out = append(out, r.foreign(m, state)...)
+	for _, f := range seen.Feeders(m.Legacy) {
+		add("the queue %s %s: such messages would be lost while there is no queue; let them come through an exchange",
+			f.Name, describeFeeder(m, f))
+	}
+	if harm := plan.DeskHarm(m.Topology, state, r.hold(m)); harm != "" {
+		add("%s, where messages wait during the replacement", harm)
+	}
+	work := Move{Topology: m.Topology, New: m.Legacy}
+	for _, c := range changes {
+		itself := c.Kind == topology.KindQueue && c.Name == m.Legacy
+		if itself && (c.Immutable || m.find(state).successor) {
+			continue // what cannot be replaced is said above, and what has begun is no reason
+		}
+		if c.Action == plan.Blocked && !c.IsEndured() && (itself || work.needs(r.Topology, c)) {
+			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
+		}
+	}
+	return out
+}
+
 // needsLock says why a run without the lock replaces no queue under its name.
 const needsLock = "a queue is replaced under its name only with the lock of the topology, because the deletion of one run could meet the new queue of another; run it without --lock=false"
 
@@ -70,8 +101,9 @@ const needsLock = "a queue is replaced under its name only with the lock of the 
 // program makes. Messages in such a hold could be dropped, and it would be deleted in the end.
 func (r *Runner) foreign(m Move, state topology.State) []string {
 	var out []string
+	trial := r.trial(m).Name
 	for _, q := range state.Have.Queues {
-		if q.Name != m.New && q.Name != r.trial(m).Name {
+		if q.Name != m.New && q.Name != trial {
 			continue
 		}
 		own := q.Arguments[topology.ArgManagedBy] == topology.DeskMark(m.Topology)
