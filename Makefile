@@ -30,7 +30,7 @@ TEST_FLAGS ?= -timeout 30m $(if $(word 2,$(BROKERS)),-parallel 4 -p 3,-parallel 
 FUZZTIME ?= 10000x
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build packages packagetest test race pure broker lint words notice fmt golden docs bench fuzz snippets fresh matrix check
+.PHONY: help demo build packages image packagetest test race pure broker lint words notice fmt golden docs bench fuzz snippets fresh matrix check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ build: ## build bin/dlxctl, a static binary
 
 packages: ## build what a release consists of into bin/packages, for all platforms, or for ONLY=linux/amd64
 	@go run ./internal/tools/release -version "$(VERSION)" -commit "$(COMMIT)" -date "$(DATE)" -only "$(ONLY)" $(if $(NOTES),-notes "$(NOTES)") bin/packages
+
+image: ## build the container image into bin/image.tar, for linux/amd64 and linux/arm64, or for ONLY=linux/amd64
+	@go run ./internal/tools/release -version "$(VERSION)" -commit "$(COMMIT)" -date "$(DATE)" -only "$(ONLY)" -image bin/image.tar
 
 packagetest: ## build the packages twice, and install, upgrade and purge them; needs Debian and root
 	./scripts/packagetest
