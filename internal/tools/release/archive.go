@@ -62,8 +62,8 @@ func tarball(w io.Writer, files []file, at time.Time) error {
 	return compressed.Close()
 }
 
-// tarred writes the files as a tar, all with the same time and owner. One whose name ends in a slash
-// is a folder.
+// tarred writes the files as a tar, all with the same time and owner. A name that ends in a slash
+// is that of a folder.
 func tarred(w io.Writer, files []file, at time.Time) error {
 	archive := tar.NewWriter(w)
 	for _, f := range files {

@@ -198,7 +198,8 @@ func (i *image) save(name string) error {
 		return err
 	}
 	files := append(folders("blobs/sha256/x"), i.files...)
-	files = append(files, file{"index.json", 0o644, index}, file{"oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)})
+	files = append(files, file{"index.json", 0o644, index},
+		file{"oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)})
 	slices.SortFunc(files, byName)
 	var b bytes.Buffer
 	if err := tarred(&b, files, i.date); err != nil {
