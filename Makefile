@@ -67,7 +67,8 @@ broker: ## run the tests of the others, on the lines of BROKERS
 lint: words ## run the linters; they hold the direction of imports too
 	$(LINT) run
 	go run ./internal/tools/licenses -check NOTICE
-	@if command -v shellcheck >/dev/null; then shellcheck -x $(filter-out %/bench-table,$(wildcard scripts/*)) $(wildcard packaging/deb/*) packaging/install.sh .ci/run; fi
+	go tool -modfile=packaging/tools.mod actionlint -shellcheck= -pyflakes= .github/workflows/*.yml templates/ci/github-actions.yml
+	@if command -v shellcheck >/dev/null; then shellcheck -x $(filter-out %/bench-table,$(wildcard scripts/*)) $(wildcard packaging/deb/*) packaging/install.sh action/plan.sh .ci/run; fi
 
 words: ## check the language of texts, comments and names
 	go run ./internal/tools/words
