@@ -30,7 +30,7 @@ TEST_FLAGS ?= -timeout 30m $(if $(word 2,$(BROKERS)),-parallel 4 -p 3,-parallel 
 FUZZTIME ?= 10000x
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build packages image packagetest test race pure broker lint words notice fmt golden docs bench fuzz snippets fresh matrix check
+.PHONY: help demo build packages image packagetest helm test race pure broker lint words notice fmt golden docs bench fuzz snippets fresh matrix check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ image: ## build the container image into bin/image.tar, for linux/amd64 and linu
 
 packagetest: ## build the packages twice, and install, upgrade and purge them; needs Debian and root
 	./scripts/packagetest
+
+helm: ## lint the chart of Kubernetes and compare what it renders; its first run builds helm for minutes
+	./scripts/helm
 
 test: pure broker ## run all tests, on the lines of BROKERS
 
