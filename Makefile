@@ -30,7 +30,7 @@ TEST_FLAGS ?= -timeout 30m $(if $(word 2,$(BROKERS)),-parallel 4 -p 3,-parallel 
 FUZZTIME ?= 10000x
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build packages packagetest test race pure broker lint words notice fmt golden docs bench fuzz snippets fresh matrix check
+.PHONY: help demo build packages image packagetest helm test race pure broker lint words notice fmt golden docs bench fuzz snippets fresh matrix check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,8 +45,14 @@ build: ## build bin/dlxctl, a static binary
 packages: ## build what a release consists of into bin/packages, for all platforms, or for ONLY=linux/amd64
 	@go run ./internal/tools/release -version "$(VERSION)" -commit "$(COMMIT)" -date "$(DATE)" -only "$(ONLY)" $(if $(NOTES),-notes "$(NOTES)") bin/packages
 
+image: ## build the container image into bin/image.tar, for linux/amd64 and linux/arm64, or for ONLY=linux/amd64
+	@go run ./internal/tools/release -version "$(VERSION)" -commit "$(COMMIT)" -date "$(DATE)" -only "$(ONLY)" -image bin/image.tar
+
 packagetest: ## build the packages twice, and install, upgrade and purge them; needs Debian and root
 	./scripts/packagetest
+
+helm: ## lint the chart of Kubernetes and compare what it renders; its first run builds helm for minutes
+	./scripts/helm
 
 test: pure broker ## run all tests, on the lines of BROKERS
 
@@ -64,7 +70,8 @@ broker: ## run the tests of the others, on the lines of BROKERS
 lint: words ## run the linters; they hold the direction of imports too
 	$(LINT) run
 	go run ./internal/tools/licenses -check NOTICE
-	@if command -v shellcheck >/dev/null; then shellcheck -x $(filter-out %/bench-table,$(wildcard scripts/*)) $(wildcard packaging/deb/*) packaging/install.sh .ci/run; fi
+	go tool -modfile=packaging/tools.mod actionlint -shellcheck= -pyflakes= .github/workflows/*.yml templates/ci/github-actions.yml
+	@if command -v shellcheck >/dev/null; then shellcheck -x $(filter-out %/bench-table,$(wildcard scripts/*)) $(wildcard packaging/deb/*) packaging/install.sh action/plan.sh .ci/run; fi
 
 words: ## check the language of texts, comments and names
 	go run ./internal/tools/words

@@ -265,6 +265,63 @@ func TestTheProgramOfTheImageIsStatic(t *testing.T) {
 	}
 }
 
+// Docker compose starts a broker, then applies, then runs what needs the topology. Each command and
+// each flag exists. No Docker runs it here.
+func TestComposeFits(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../templates/compose/compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c struct {
+		Services map[string]struct {
+			Image       string
+			Command     []string
+			Environment map[string]string
+			Volumes     []string
+			Ports       []string
+			ReadOnly    bool   `yaml:"read_only"`
+			Network     string `yaml:"network_mode"`
+			Restart     string
+			Stop        time.Duration `yaml:"stop_grace_period"`
+			Health      struct {
+				Test              []string
+				Interval, Timeout time.Duration
+				Retries           int
+			} `yaml:"healthcheck"`
+			After map[string]struct{ Condition string } `yaml:"depends_on"`
+		}
+	}
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(&c); err != nil {
+		t.Fatal(err)
+	}
+	after := map[string]string{
+		"apply":     "map[rabbitmq:{service_healthy}]",
+		"processor": "map[apply:{service_completed_successfully}]", "desk": "map[apply:{service_completed_successfully}]",
+	}
+	if len(c.Services) != 4 || c.Services["rabbitmq"].Health.Retries == 0 {
+		t.Errorf("the services are %+v", c.Services)
+	}
+	for name, want := range after {
+		s := c.Services[name]
+		if got := fmt.Sprint(s.After); got != want || !s.ReadOnly {
+			t.Errorf("%s waits for %s, and its root is read-only: %t", name, got, s.ReadOnly)
+		}
+		if len(s.Volumes) != 1 || s.Volumes[0] != "./topology:"+s.Environment["DLXCTL_FILE"]+":ro" {
+			t.Errorf("%s has the volumes %q and reads %s", name, s.Volumes, s.Environment["DLXCTL_FILE"])
+		}
+		help := exec.CommandContext(t.Context(), "dlxctl", append(s.Command, "--help")...)
+		if said, err := help.CombinedOutput(); err != nil {
+			t.Errorf("%q: %v\n%s", s.Command, err, said)
+		}
+	}
+	if c.Services["processor"].Stop < 38*time.Second {
+		t.Errorf("the processor is killed after %s", c.Services["processor"].Stop)
+	}
+}
+
 // dockerfile returns the instructions of the Dockerfile, each on one line.
 func dockerfile(t *testing.T) []string {
 	t.Helper()

@@ -56,11 +56,24 @@ func tarball(w io.Writer, files []file, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	archive := tar.NewWriter(compressed)
+	if err := tarred(compressed, files, at); err != nil {
+		return err
+	}
+	return compressed.Close()
+}
+
+// tarred writes the files as a tar, all with the same time and owner. A name that ends in a slash
+// is that of a folder.
+func tarred(w io.Writer, files []file, at time.Time) error {
+	archive := tar.NewWriter(w)
 	for _, f := range files {
+		kind := byte(tar.TypeReg)
+		if strings.HasSuffix(f.name, "/") {
+			kind = tar.TypeDir
+		}
 		err := archive.WriteHeader(&tar.Header{
 			Name: f.name, Mode: int64(f.mode), Size: int64(len(f.data)), ModTime: at,
-			Typeflag: tar.TypeReg, Uname: "root", Gname: "root", Format: tar.FormatUSTAR,
+			Typeflag: kind, Uname: "root", Gname: "root", Format: tar.FormatUSTAR,
 		})
 		if err != nil {
 			return err
@@ -69,10 +82,7 @@ func tarball(w io.Writer, files []file, at time.Time) error {
 			return err
 		}
 	}
-	if err := archive.Close(); err != nil {
-		return err
-	}
-	return compressed.Close()
+	return archive.Close()
 }
 
 // zipped writes the files as a zip, all with the same time.

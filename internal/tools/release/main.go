@@ -1,8 +1,10 @@
 // Command release makes the files of a release: an archive for each platform, the Debian and rpm
-// packages, a bill of materials for each program, and the checksums. The same commit, with the same
-// version of Go, always makes the same bytes. "make packages" runs it.
+// packages, the container image, a bill of materials for each program, and the checksums. The same
+// commit, with the same version of Go, always makes the same bytes. "make packages" runs it.
 //
 //	release -version v0.1.0 -commit SHA -date 2026-01-02T03:04:05Z FOLDER
+//
+// With -image FILE it makes the container image alone, as "make image" does.
 package main
 
 import (
@@ -44,11 +46,12 @@ func run(ctx context.Context, args []string) error {
 	commit := flags.String("commit", "", "the commit")
 	date := flags.String("date", "", "the time of the commit, in RFC 3339")
 	only := flags.String("only", "", "the platforms, comma-separated, such as linux/amd64 (default all)")
+	image := flags.String("image", "", "write nothing but the container image, into this file")
 	notes := flags.String("notes", "", "also write the release notes into this file")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() != 1 {
+	if flags.NArg() != 1 && *image == "" {
 		return fmt.Errorf("name one folder for the files")
 	}
 	at, err := time.Parse(time.RFC3339, *date)
@@ -65,6 +68,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer os.RemoveAll(work)
 	r := release{*described, packageVersion(*described, at), *commit, at.UTC(), flags.Arg(0), work}
+	if *image != "" {
+		return r.makeImage(ctx, targets, *image)
+	}
 	if *notes != "" { // first: a release without notes is not worth a build
 		if err := r.writeNotes(*notes); err != nil {
 			return err
@@ -86,6 +92,10 @@ func (r release) make(ctx context.Context, targets []target) error {
 	if err != nil {
 		return err
 	}
+	image, err := r.image()
+	if err != nil {
+		return err
+	}
 	for _, t := range targets {
 		fmt.Fprintf(os.Stderr, "release: %s %s\n", r.version, t)
 		binary, err := r.build(ctx, t)
@@ -102,6 +112,14 @@ func (r release) make(ctx context.Context, targets []target) error {
 			if err := r.packages(ctx, t, binary, texts); err != nil {
 				return err
 			}
+			if err := image.add(t, binary); err != nil {
+				return err
+			}
+		}
+	}
+	if len(image.platform) > 0 {
+		if err := image.save(filepath.Join(r.out, "dlxctl_"+r.version+"_image.tar")); err != nil {
+			return err
 		}
 	}
 	if err := r.channels(ctx, len(targets) == len(allTargets())); err != nil {

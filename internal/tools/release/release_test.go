@@ -186,3 +186,16 @@ func TestMaintainer(t *testing.T) {
 		t.Errorf("the changelog is\n%s", got)
 	}
 }
+
+// The notes of the first release are short enough to be read.
+func TestTheFirstReleaseIsShort(t *testing.T) {
+	t.Parallel()
+	changelog, err := os.ReadFile("../../../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := (release{described: "v0.1.0", version: "0.1.0"}).notes(string(changelog))
+	if n := len(strings.Fields(text)); err != nil || n > 300 {
+		t.Errorf("the notes of 0.1.0 have %d words, more than 300 (%v)", n, err)
+	}
+}
