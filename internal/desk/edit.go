@@ -61,6 +61,15 @@ func (x *sender) sendEdited(ctx context.Context) error {
 	return errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
 }
 
+// withKey returns the facts of a message with another routing key; empty keeps its own. A message
+// that does not tell its exchange cannot be sent there with any key.
+func withKey(f deadletter.Facts, key string, to Target) deadletter.Facts {
+	if key != "" && !(to.Original && f.Exchange == "" && f.Key == "") {
+		f.Key = key
+	}
+	return f
+}
+
 // edited returns where the edited message goes: where the original would.
 func (r *router) edited(d amqp091.Delivery) (relay.Move, error) {
 	d = r.before(d)
