@@ -22,7 +22,7 @@ func hostile() amqp091.Table {
 		"uint32": uint32(5), "int64": int64(1<<53 + 1), "float32": float32(0.5), "float64": 7.0, "nan": math.NaN(),
 		"infinite": math.Inf(-1), "decimal": amqp091.Decimal{Scale: 2, Value: 12345}, "void": nil,
 		"not UTF-8": "\xff<", "base64:": "base64:AA==", "empty": "", "binary": []byte{0xff, 0, 'a'},
-		"time": time.Unix(1_700_000_000, 0),
+		"time":  time.Unix(1_700_000_000, 0),
 		"table": amqp091.Table{"n": int32(7), "void": nil, "<i>": []any{int64(1), 1.0, nil, time.Unix(1, 0), []byte{0}}},
 		"list":  []any{"a", int16(2), amqp091.Table{"deep": byte(1)}}, "long": strings.Repeat("x", 100_000),
 	}

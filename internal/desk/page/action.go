@@ -88,6 +88,8 @@ type shownProposal struct {
 	ID string `json:"id"`
 	desk.ProposalDocument
 	Notes []string `json:"notes"`
+	// At is the cluster and the virtual host in which it acts. Left out: the page has only one.
+	At string `json:"at,omitempty"`
 	// Diff is what an edit changes.
 	Diff string `json:"diff,omitempty"`
 }
@@ -136,7 +138,7 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 	found.Groups = found.Groups[:min(len(found.Groups), maxGroups)]
 	found.Reaches = found.Reaches[:min(len(found.Reaches), maxGroups)]
 	answer(w, shownProposal{
-		ID: id, Notes: found.Notes, Diff: cut(edit.diff, maxBody),
+		ID: id, Notes: found.Notes, At: p.at(), Diff: cut(edit.diff, maxBody),
 		ProposalDocument: desk.ProposalDocument{
 			Action: ask.Action, Proposal: found, Command: p.commandLine(ask, found.Chosen),
 		},

@@ -1,5 +1,4 @@
 // An action: first what it would do, then a button that does it.
-import { post } from "./api.js";
 import { command, count, el, many, problem, say, set, stamp, table } from "./dom.js";
 
 const verbs = {
@@ -9,6 +8,9 @@ const verbs = {
   discard: ["Discard", "Take the messages out of the way: they are parked for 30 days, and then deleted. To delete them at once, use the command line with --forever."],
   edit: ["Edit", "Send the changed message with a new message-id. The original is parked."],
 };
+
+// inPlace names the cluster and the virtual host, of a page with several.
+const inPlace = (label) => (label ? " in " + label : "");
 
 const dialog = () => document.getElementById("dialog");
 
@@ -23,16 +25,16 @@ function frame(title, ...children) {
 const cancel = () => el("button", { type: "button", on: { click: () => dialog().close() } }, "Cancel");
 
 // comment asks for a comment on a group, and has it written.
-export function comment(snapshot, n, done) {
+export function comment(at, snapshot, n, done) {
   const g = snapshot.groups[n];
   const failure = el("div");
   const text = el("input", { type: "text", id: "o-text", value: g.comment?.text ?? "", autocomplete: "off", maxlength: "1000" });
-  frame(`Comment on ${g.value || "(none)"}`, el("form", {
+  frame(`Comment on ${g.value || "(none)"}${inPlace(at.label)}`, el("form", {
     on: {
       submit: async (e) => {
         e.preventDefault();
         try {
-          g.comment = await post("/api/comment", { snapshot: snapshot.id, group: n, text: text.value });
+          g.comment = await at.post("/api/comment", { snapshot: snapshot.id, group: n, text: text.value });
         } catch (problemFound) {
           set(failure, problem(problemFound));
           return;
@@ -76,9 +78,9 @@ function target(own) {
 }
 
 // act asks for the options of an action.
-export function act(action, ask, text, done) {
+export function act(at, action, ask, text, done) {
   const [verb, explained] = verbs[action];
-  const title = `${verb} ${text} of ${ask.queue}`;
+  const title = `${verb} ${text} of ${ask.queue}${inPlace(at.label)}`;
   const goes = target(null);
   const options = action !== "replay" ? [] : [
     goes.fields,
@@ -94,7 +96,7 @@ export function act(action, ask, text, done) {
         const f = new FormData(form);
         const full = { ...ask, action, reason: f.get("reason") ?? "" };
         if (action === "replay") Object.assign(full, goes.answer(f), { rate: f.get("rate"), ramp: f.get("ramp"), stopOn: f.get("stopOn"), again: f.has("again") });
-        await propose(full, title, form, failure, done);
+        await propose(at, full, title, form, failure, done);
       },
     },
   }, el("p", {}, explained), el("div", { class: "options" }, options, wide(field("reason", "Reason, for the record of the run", ""))), failure,
@@ -154,13 +156,14 @@ function headers(list, types) {
 }
 
 // edit shows a message for editing.
-export async function edit(place, ask, d, done) {
-  frame("Edit " + d.handle, el("p", { class: "muted" }, "Reading the message"), el("div", { class: "buttons" }, cancel()));
+export async function edit(at, place, ask, d, done) {
+  const title = `Edit ${d.handle}${inPlace(at.label)}`;
+  frame(title, el("p", { class: "muted" }, "Reading the message"), el("div", { class: "buttons" }, cancel()));
   let s;
   try {
-    s = await post("/api/source", place);
+    s = await at.post("/api/source", place);
   } catch (e) {
-    frame("Edit " + d.handle, problem(e), el("div", { class: "buttons" }, cancel()));
+    frame(title, problem(e), el("div", { class: "buttons" }, cancel()));
     return;
   }
   const area = el("textarea", { rows: "16", spellcheck: "false", class: "source", "aria-label": "Body" });
@@ -176,25 +179,25 @@ export async function edit(place, ask, d, done) {
         const f = new FormData(form);
         const full = { ...ask, action: "edit", headers: list.changes(), format: d.body.format, reason: f.get("reason"), ...goes.answer(f) };
         if (!s.fixed && area.value !== before) full.body = area.value;
-        await propose(full, "Edit " + d.handle, form, failure, done);
+        await propose(at, full, title, form, failure, done);
       },
     },
   }, el("p", {}, verbs.edit[1]), s.fixed ? el("p", { class: "notice" }, "The body stays as it is: " + s.fixed) : area, list.element,
   el("div", { class: "options" }, goes.fields, wide(field("reason", "Reason, for the record of the run", ""))), failure,
   el("div", { class: "buttons" }, cancel(), el("button", { class: "primary" }, "Show what it would do")));
-  frame("Edit " + d.handle, form);
+  frame(title, form);
   if (s.fixed) list.element.open = true;
   else area.focus();
 }
 
 // propose asks what would happen, and shows it.
-async function propose(ask, title, form, failure, done) {
+async function propose(at, ask, title, form, failure, done) {
   const button = form.querySelector("button.primary");
   button.disabled = true;
   set(failure);
   try {
-    const p = await post("/api/propose", ask);
-    show(p, ask.queue, () => frame(title, form), done);
+    const p = await at.post("/api/propose", ask);
+    show(at, p, ask.queue, () => frame(title, form), done);
   } catch (e) {
     set(failure, problem(e));
   } finally {
@@ -204,7 +207,7 @@ async function propose(ask, title, form, failure, done) {
 
 const known = (n) => (n === undefined ? "unknown" : count(n));
 
-function show(p, queue, back, done) {
+function show(at, p, queue, back, done) {
   const [verb] = verbs[p.action];
   const failure = el("div");
   const goes = p.refusals.length === 0 && p.chosen > 0;
@@ -213,7 +216,7 @@ function show(p, queue, back, done) {
       click: async () => {
         go.disabled = true;
         try {
-          await post("/api/execute", { proposal: p.id, expect: p.chosen });
+          await at.post("/api/execute", { proposal: p.id, expect: p.chosen });
           dialog().close();
           say("the run has started");
           location.hash = "#/runs";
@@ -223,7 +226,7 @@ function show(p, queue, back, done) {
       },
     },
   }, `${verb} ${many(p.chosen, "message")}`);
-  frame(`${verb} ${many(p.chosen, "message")} of ${queue}`, el("form", { on: { submit: (e) => e.preventDefault() } },
+  frame(`${verb} ${many(p.chosen, "message")} of ${queue}${inPlace(p.at)}`, el("form", { on: { submit: (e) => e.preventDefault() } },
     el("p", {}, el("strong", {}, many(p.chosen, "message") + (p.chosen === 1 ? " is" : " are") + " chosen"), `, of ${count(p.looked.lookedAt)} looked at` + (p.firstFailed ? `; they failed from ${stamp(p.firstFailed)} to ${stamp(p.lastFailed)}.` : ".")),
     p.looked.notLookedAt ? el("p", { class: "notice warn" }, p.looked.notLookedAt) : "",
     p.leftOutReplayedBefore ? el("p", { class: "notice" }, `${many(p.leftOutReplayedBefore, "message")} left out: replayed before.`) : "",
