@@ -35,7 +35,9 @@ clusters:
      vhost: "`+prod.VHost+`", file: topology.yaml}
   - {name: test, url: "${TEST_URL}", api: "${TEST_API}"}
 `)
-	variables := []string{"PROD_PASSWORD=" + url.QueryEscape(prod.Password), "TEST_URL=" + test.URL, "TEST_API=" + test.API}
+	variables := []string{
+		"PROD_PASSWORD=" + url.QueryEscape(prod.Password), "TEST_URL=" + test.URL, "TEST_API=" + test.API,
+	}
 	p := command(t, elsewhere, "desk", "serve", "--cluster", list, "--allow", "park", "--listen", "127.0.0.1:0")
 	p.Env = append(p.Env, variables...)
 	p.begin(t)
