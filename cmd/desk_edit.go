@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +21,8 @@ import (
 type deskEditCommand struct {
 	deskAct
 	bodyFile string
+	set      []string
+	remove   []string
 	sameID   bool
 	raw      bool
 }
@@ -31,11 +32,17 @@ func newDeskEdit(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:        "edit HANDLE [QUEUE|@WORKQUEUE]",
 		SuggestFor: []string{"fix", "change", "modify"},
-		Short:      "Change the body of a dead letter and send it to work",
+		Short:      "Change a dead letter and send it to work",
 		Long: `Open the body of a dead letter in $VISUAL or $EDITOR, show what changed, and send the
 changed message to the work queue in which it failed. The original is parked for 30 days:
 'dlxctl desk restore' moves it back. The new message has a new message-id, unless --same-id
 is given: consumers that remember the ids that they have handled would skip it.
+
+--set-header and --remove-header change headers, and --key the routing key; the body then stays
+as it is, unless --body-file is given. A header keeps its type, and a new one is a string:
+NAME:TYPE=VALUE gives it another one. Tables and lists are JSON as in an export. Headers of
+dlxctl, RabbitMQ and of the failure cannot be changed, and masked ones only with --raw. All
+others keep their values and types, also those that are masked.
 
 --body-file takes the new body from a file, for scripts. Only text can be edited in an
 editor. A compressed or binary body needs --body-file, with the bytes as they are to be
@@ -43,7 +50,9 @@ sent. A body in which something is masked needs --raw, which shows it whole.
 
 Without --yes, edit shows the difference and sends nothing.`,
 		Example: `  dlxctl desk edit 0a1b2c3d4e5f
-  dlxctl desk edit 0a1b2c3d4e5f @billing --body-file fixed.json --yes`,
+  dlxctl desk edit 0a1b2c3d4e5f @billing --body-file fixed.json --yes
+  dlxctl desk edit 0a1b2c3d4e5f --set-header tenant=eu-2 --set-header 'version:int32=2' \
+      --remove-header debug --key order.changed`,
 		Args:        handleAndQueue,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE:        k.run,
@@ -57,8 +66,12 @@ Without --yes, edit shows the difference and sends nothing.`,
 		"how long no failure must be heard before the message counts as done")
 	k.addTarget(c.Flags())
 	c.Flags().StringVar(&k.bodyFile, "body-file", "", "`FILE` with the new body; - is stdin")
+	f := c.Flags()
+	f.Lookup("key").Usage = "routing `KEY` of the message, or for --to exchange:NAME"
+	f.StringArrayVar(&k.set, "set-header", nil, "header `NAME=VALUE` or NAME:TYPE=VALUE; repeat the flag for several")
+	f.StringArrayVar(&k.remove, "remove-header", nil, "`NAME` of a header that goes; repeat the flag for several")
 	c.Flags().BoolVar(&k.sameID, "same-id", false, "keep the message-id")
-	c.Flags().BoolVar(&k.raw, "raw", false, "edit a body in which values are masked, and show them")
+	c.Flags().BoolVar(&k.raw, "raw", false, "edit a body or headers in which values are masked, and show them")
 	return c
 }
 
@@ -82,12 +95,12 @@ func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 	if found.message.Delivery, err = deadletter.Original(found.message.Delivery); err != nil {
 		return fmt.Errorf("%w: %w", desk.ErrRefused, err)
 	}
-	edited, err := k.edited(c, d, found.message)
+	edited, err := k.edited(c, d, found.message, r.Key)
 	if err != nil {
 		return err
 	}
-	if edited.Body == nil || bytes.Equal(edited.Body, found.message.Delivery.Body) {
-		fmt.Fprintln(k.app.stdout, "the body is unchanged; nothing was sent")
+	if edited.Unchanged(found.message.Delivery) && (r.Key == "" || r.Key == k.facts(d, found.message).Key) {
+		fmt.Fprintln(k.app.stdout, "the message is unchanged; nothing was sent")
 		return nil
 	}
 	if !k.sameID {
@@ -95,55 +108,90 @@ func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 	}
 	r.Queue, r.Edited, r.EditedFrom = found.message.Queue, &edited, &from
 	if k.app.output == "text" {
-		k.showDiff(d, found, edited)
+		k.showDiff(d, found.message, edited, r.Key)
 	}
 	return k.execute(c, args, d, r)
 }
 
-// edited returns the new body: that of --body-file, or what the editor leaves.
-func (k *deskEditCommand) edited(c *cobra.Command, d *desk.Desk, m deadletter.Message) (deadletter.Edited, error) {
-	switch k.bodyFile {
-	case "":
-	case "-":
-		body, err := io.ReadAll(k.app.stdin)
-		return deadletter.Edited{Body: body}, err
-	default:
-		body, err := os.ReadFile(k.bodyFile)
-		if err != nil {
-			return deadletter.Edited{}, fmt.Errorf("read %s: %w", k.bodyFile, reason(err))
-		}
-		return deadletter.Edited{Body: body}, nil
-	}
+// reader returns the reader of the desk, which masks nothing with --raw.
+func (k *deskEditCommand) reader(d *desk.Desk) *deadletter.Reader {
 	reader := *d.Reader
 	if k.raw {
 		reader.Redactor = nil
 	}
-	before, err := reader.Draft(m)
-	if err != nil {
-		return deadletter.Edited{}, fmt.Errorf("%w: %w; pass --body-file with the new body, or --raw to edit what is masked", desk.ErrRefused, err)
+	return &reader
+}
+
+// facts returns the facts of a message as the person may see them.
+func (k *deskEditCommand) facts(d *desk.Desk, m deadletter.Message) deadletter.Facts {
+	return k.reader(d).View(m).Facts
+}
+
+// edited returns what the flags change, and the new body: that of --body-file, or, if no flag
+// changes anything, what the editor leaves.
+func (k *deskEditCommand) edited(c *cobra.Command, d *desk.Desk, m deadletter.Message, key string) (
+	edited deadletter.Edited, err error,
+) {
+	var changes []deadletter.HeaderChange
+	for _, s := range k.set {
+		change, err := deadletter.ParseHeaderChange(s)
+		if err != nil {
+			return edited, usageError{fmt.Errorf("--set-header: %w", err)}
+		}
+		changes = append(changes, change)
 	}
-	after, err := k.inEditor(c.Context(), before)
-	if err != nil {
-		return deadletter.Edited{}, err
+	for _, name := range k.remove {
+		changes = append(changes, deadletter.HeaderChange{Name: name, Remove: true})
 	}
-	edited, err := reader.FromDraft(m, after)
-	if err != nil {
-		return deadletter.Edited{}, fmt.Errorf("%w; nothing was sent; --body-file takes any bytes", err)
+	if edited, err = k.reader(d).View(m).Change(m.Delivery, changes); err != nil {
+		return edited, fmt.Errorf("%w: %w", desk.ErrRefused, err)
 	}
-	if !k.yes && edited.Body != nil {
-		err = k.keep(c, m.Name(), edited.Body)
+	if k.bodyFile != "" || len(changes) == 0 && key == "" {
+		edited.Body, err = k.body(c, d, m)
 	}
 	return edited, err
 }
 
-// showDiff writes what changes, as the rules of redaction show it.
-func (k *deskEditCommand) showDiff(d *desk.Desk, found foundMessage, edited deadletter.Edited) {
-	reader, after := *d.Reader, found.message
-	if k.raw {
-		reader.Redactor = nil
+// body returns the new body: that of --body-file, or what the editor leaves. Nil: it is unchanged.
+func (k *deskEditCommand) body(c *cobra.Command, d *desk.Desk, m deadletter.Message) ([]byte, error) {
+	switch k.bodyFile {
+	case "":
+	case "-":
+		return io.ReadAll(k.app.stdin)
+	default:
+		body, err := os.ReadFile(k.bodyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", k.bodyFile, reason(err))
+		}
+		return body, nil
 	}
-	after.Delivery.Body = edited.Body
-	difference := deadletter.Diff("before", reader.View(found.message).Body.Text, "after", reader.View(after).Body.Text)
+	reader := k.reader(d)
+	before, err := reader.Draft(m)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; pass --body-file with the new body, or --raw to edit what is masked", desk.ErrRefused, err)
+	}
+	after, err := k.inEditor(c.Context(), before)
+	if err != nil {
+		return nil, err
+	}
+	edited, err := reader.FromDraft(m, after)
+	if err != nil {
+		return nil, fmt.Errorf("%w; nothing was sent; --body-file takes any bytes", err)
+	}
+	if !k.yes && edited.Body != nil {
+		err = k.keep(c, m.Name(), edited.Body)
+	}
+	return edited.Body, err
+}
+
+// showDiff writes what changes, as the rules of redaction show it.
+func (k *deskEditCommand) showDiff(d *desk.Desk, m deadletter.Message, edited deadletter.Edited, key string) {
+	reader, after := k.reader(d), m
+	difference := deadletter.DiffHeaders(m.Delivery, edited, reader.View(m).Key, key)
+	if edited.Body != nil {
+		after.Delivery.Body = edited.Body
+		difference += deadletter.Diff("before", reader.View(m).Body.Text, "after", reader.View(after).Body.Text)
+	}
 	for line := range strings.Lines(difference) {
 		fmt.Fprintln(k.app.stdout, topology.Printable(strings.TrimSuffix(line, "\n")))
 	}

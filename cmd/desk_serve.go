@@ -26,6 +26,7 @@ type deskServeCommand struct {
 	external  string
 	signIn    page.SignIn
 	roles     []string
+	cluster   string
 }
 
 func newDeskServe(a *app) *cobra.Command {
@@ -38,6 +39,11 @@ func newDeskServe(a *app) *cobra.Command {
 way and decoded body, and runs with their progress. The page does what the commands of the
 desk do, and shows the command line of each action. Without a topology file it shows the
 dead-letter queues that it finds on the broker, with hidden bodies unless --show-bodies is given.
+
+--cluster FILE shows several virtual hosts on one page, of one cluster or of several: a list
+'clusters' in YAML, of which each entry has name, url, and perhaps vhost, file and topology.
+'dlxctl schema --for-clusters' has all keys. One that cannot be reached hides no other. Each
+action names the cluster and the virtual host, and acts there alone.
 
 The page is read-only. --allow replay,discard,edit,park allows these actions; park allows
 to restore parked messages, too. What is masked stays masked: nothing on the page shows it.
@@ -68,6 +74,7 @@ lost, and prints how to resume them.
 Exit codes: 0 ended, 1 failed, 2 runs were stopped with messages left in their holds.`,
 		Example: `  dlxctl desk serve
   dlxctl desk serve --allow replay,park
+  dlxctl desk serve --cluster clusters.yaml
   dlxctl desk serve --oidc-issuer https://login.example.com --oidc-client dlxctl \
       --role reader=support --role operator=on-call`,
 		Args: noArguments,
@@ -88,6 +95,7 @@ Exit codes: 0 ended, 1 failed, 2 runs were stopped with messages left in their h
 	f.StringSliceVar(&k.signIn.Scopes, "oidc-scopes", []string{"profile", "email"},
 		"`SCOPES` to ask for with openid; groups is added if the provider lists it")
 	f.StringArrayVar(&k.roles, "role", nil, "`ROLE=GROUP` gives a group the role reader, operator or editor; may be repeated")
+	f.StringVar(&k.cluster, "cluster", "", "`FILE` with the virtual hosts to show on one page")
 	k.look.addLook(c)
 	k.look.addUnfiled(c)
 	return c
@@ -113,21 +121,31 @@ func (k *deskServeCommand) run(c *cobra.Command) error {
 	if bound.Access.Provider, err = k.provider(c.Context()); err != nil {
 		return err
 	}
-	d, closeDesk, err := k.app.openAct(c.Context(), k.look)
-	if err != nil {
-		return err
-	}
-	defer closeDesk()
-	config.For(d)
-	d.Unrecorded = func(run string, err error) {
-		config.Log.Warn("run not recorded", "run", run, "error", err.Error())
+	if k.cluster != "" {
+		closeAll, err := k.openClusters(c, &config)
+		if err != nil {
+			return err
+		}
+		defer closeAll()
+	} else {
+		d, closeDesk, err := k.app.openAct(c.Context(), k.look)
+		if err != nil {
+			return err
+		}
+		defer closeDesk()
+		config.For(d)
+		logUnrecorded(d, config.Log)
 	}
 	config.Access = bound.Access
 	p, err := page.New(config)
 	if err != nil {
 		return err
 	}
-	k.announce(cmp.Or(config.Topology, "vhost "+config.VHost), p.URL(bound.Base), page.RedirectURL(bound.Base))
+	name := cmp.Or(config.Topology, "vhost "+config.VHost)
+	if n := len(config.Clusters); n > 0 {
+		name = text.Count(n, "cluster")
+	}
+	k.announce(name, p.URL(bound.Base), page.RedirectURL(bound.Base))
 	stopped, err := p.Serve(c.Context(), bound)
 	return k.ended(stopped, err)
 }
@@ -203,13 +221,17 @@ func (k *deskServeCommand) ended(stopped []page.Stopped, err error) error {
 	}
 	var next []string
 	for _, s := range stopped {
+		of := ""
+		if s.Cluster != "" {
+			of = " in " + text.Name(s.Cluster)
+		}
 		switch {
 		case s.Run == "":
-			fmt.Fprintf(k.app.stderr, "dlxctl: a run was stopped before it took a message: nothing was moved\n")
+			fmt.Fprintf(k.app.stderr, "dlxctl: a run%s was stopped before it took a message: nothing was moved\n", of)
 		case s.Error != "":
-			fmt.Fprintf(k.app.stderr, "dlxctl: run %s: %s\n", s.Run, topology.Printable(s.Error))
+			fmt.Fprintf(k.app.stderr, "dlxctl: run %s%s: %s\n", s.Run, of, topology.Printable(s.Error))
 		default:
-			fmt.Fprintf(k.app.stderr, "dlxctl: run %s: moved %d, %d left in its hold\n", s.Run, s.Moved, s.Left)
+			fmt.Fprintf(k.app.stderr, "dlxctl: run %s%s: moved %d, %d left in its hold\n", s.Run, of, s.Moved, s.Left)
 		}
 		if s.Resume != "" {
 			next = append(next, "to continue: "+s.Resume)

@@ -111,7 +111,7 @@ func TestSwitchesThatAVariableMaySet(t *testing.T) {
 	harmless := []string{
 		"broker", "detailed-exitcode", "dry-run", "exit-code", "lock", "no-color", "notify-body", "require-rights",
 		"rules", "strict", "tiers-only", "try-all", "until-empty", "verbose", "watch", "write", // what a run does or prints
-		"adopt", "all", "all-vhosts", "desk", "ended", "errors", "for-overlays", "live", "partial",
+		"adopt", "all", "all-vhosts", "desk", "ended", "errors", "for-clusters", "for-overlays", "live", "partial",
 		"problems",                            // how much it reads or prints
 		"keep-history", "keep-ttl", "same-id", // how, not whether
 		"prune", "skip-blocked", "clean", // the plan and its hazards still need consent

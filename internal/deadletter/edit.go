@@ -6,15 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"github.com/rogpeppe/go-internal/diff"
-
-	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Edited is a message as a person wants it: what is set replaces what the message has. The zero
@@ -26,10 +23,16 @@ type Edited struct {
 	MessageID string
 	// ContentType and ContentEncoding replace the properties; nil keeps them.
 	ContentType, ContentEncoding *string
-	// Headers are set. A number keeps the type that the header has, if it fits. Removed are
-	// the names of headers that go.
+	// Headers are set, with these types. Removed are the names of headers that go.
 	Headers map[string]any
 	Removed []string
+}
+
+// Unchanged reports whether an edit leaves a message as it is, but for its message-id. It changes a
+// header that it sets: see [View.Change].
+func (e Edited) Unchanged(d amqp091.Delivery) bool {
+	return (e.Body == nil || bytes.Equal(e.Body, d.Body)) && len(e.Headers) == 0 && len(e.Removed) == 0 &&
+		e.ContentType == nil && e.ContentEncoding == nil
 }
 
 // longestProperty is how many bytes a property of AMQP may have.
@@ -68,16 +71,12 @@ func Apply(d amqp091.Delivery, e Edited) (amqp091.Delivery, error) {
 		delete(headers, name)
 	}
 	for name, v := range e.Headers {
-		typed, err := like(d.Headers[name], v)
-		if err != nil {
-			return amqp091.Delivery{}, fmt.Errorf("header %q: %w", name, err)
-		}
 		if len(name) > longestProperty {
 			return amqp091.Delivery{}, fmt.Errorf(
 				"header %.20q has a name of %d bytes; the limit is %d", name, len(name), longestProperty,
 			)
 		}
-		headers[name] = typed
+		headers[name] = v
 	}
 	d.Headers = headers
 	return d, headers.Validate()
@@ -88,108 +87,6 @@ func setOr(s string) *string {
 		return nil
 	}
 	return &s
-}
-
-// like returns a value as a header, with the type of the header that it replaces where it fits.
-// JSON and YAML know fewer types than AMQP.
-func like(old, v any) (any, error) {
-	switch v := v.(type) {
-	case float64:
-		if v == math.Trunc(v) && math.Abs(v) < 1<<53 && !isFloat(old) {
-			return likeInteger(old, int64(v)), nil
-		}
-		return v, nil
-	case map[string]any:
-		return likeTable(old, v)
-	case amqp091.Table:
-		return likeTable(old, v)
-	case []any:
-		out := make([]any, len(v))
-		before, _ := old.([]any)
-		for i, e := range v {
-			var previous any
-			if i < len(before) {
-				previous = before[i]
-			}
-			typed, err := like(previous, e)
-			if err != nil {
-				return nil, err
-			}
-			out[i] = typed
-		}
-		return out, nil
-	case string:
-		if _, ok := old.([]byte); ok {
-			return []byte(v), nil
-		}
-		return v, nil
-	}
-	if n, ok := topology.Integer(v); ok && !isInteger(v) {
-		return likeInteger(old, n), nil
-	}
-	if err := (amqp091.Table{"value": v}).Validate(); err != nil {
-		return nil, fmt.Errorf("a value of the type %T is no header", v)
-	}
-	return v, nil
-}
-
-// isInteger reports whether a value has a width that AMQP knows. Then it was chosen.
-func isInteger(v any) bool {
-	_, plain := v.(int)
-	_, long := v.(int64)
-	return !plain && !long
-}
-
-func isFloat(v any) bool {
-	switch v.(type) {
-	case float32, float64, amqp091.Decimal:
-		return true
-	default:
-		return false
-	}
-}
-
-func likeTable(old any, v map[string]any) (amqp091.Table, error) {
-	out, before := amqp091.Table{}, table(old)
-	for name, e := range v {
-		typed, err := like(before[name], e)
-		if err != nil {
-			return nil, fmt.Errorf("%q: %w", name, err)
-		}
-		out[name] = typed
-	}
-	return out, nil
-}
-
-// likeInteger returns n in the width of old, or as an int64.
-func likeInteger(old any, n int64) any {
-	switch old.(type) {
-	case int8:
-		if n == int64(int8(n)) { //nolint:gosec // the comparison finds what does not fit
-			return int8(n)
-		}
-	case int16:
-		if n == int64(int16(n)) { //nolint:gosec // as above
-			return int16(n)
-		}
-	case int32:
-		if n == int64(int32(n)) { //nolint:gosec // as above
-			return int32(n)
-		}
-	case uint8:
-		if n == int64(uint8(n)) { //nolint:gosec // as above
-			return uint8(n)
-		}
-	case uint16:
-		if n == int64(uint16(n)) { //nolint:gosec // as above
-			return uint16(n)
-		}
-	case uint32:
-		if n == int64(uint32(n)) { //nolint:gosec // as above
-			return uint32(n)
-		}
-	}
-	return n
 }
 
 // ErrNoDraft is wrapped by the error of [Reader.Draft] for a body that cannot be edited.

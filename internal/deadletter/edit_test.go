@@ -23,7 +23,7 @@ func TestAnEditReplacesWhatItSets(t *testing.T) {
 	plain := ""
 	got, err := deadletter.Apply(d, deadletter.Edited{
 		Body: []byte("new"), MessageID: "m-2", ContentEncoding: &plain, Removed: []string{"gone"},
-		Headers: map[string]any{"count": 3.0, "more": map[string]any{"a": []any{1.5, "x", nil, true, 7.0}}},
+		Headers: map[string]any{"count": int32(3), "more": amqp091.Table{"a": []any{1.5, "x", nil, true, int64(7)}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -44,17 +44,8 @@ func TestAnEditReplacesWhatItSets(t *testing.T) {
 	if err != nil || deadletter.HandleOf(same) != deadletter.HandleOf(d) {
 		t.Errorf("an empty edit changes the message: %v", err)
 	}
-	for name, value := range map[string]any{"a chan": make(chan int), "a number too large": 1e300, "NaN": struct{}{}} {
-		_, err := deadletter.Apply(d, deadletter.Edited{Headers: map[string]any{"count": value}})
-		if value == 1e300 {
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			continue
-		}
-		if err == nil || !strings.Contains(err.Error(), `header "count"`) {
-			t.Errorf("%s: %v", name, err)
-		}
+	if _, err := deadletter.Apply(d, deadletter.Edited{Headers: map[string]any{"count": make(chan int)}}); err == nil {
+		t.Error("a header that AMQP has no type for")
 	}
 	if _, err := deadletter.Apply(d, deadletter.Edited{MessageID: strings.Repeat("x", 256)}); err == nil {
 		t.Error("a message-id of 256 bytes")

@@ -18,6 +18,8 @@ import (
 const (
 	familyDlxctl   = "dlxctl"
 	familyRabbitMQ = "RabbitMQ"
+
+	familyOfDlxctl = 3 // its index in View.Families
 )
 
 // Family is headers that one author wrote.
@@ -41,12 +43,14 @@ func (v View) Families() []Family {
 }
 
 // family returns the index of the family of a header in [View.Families].
+//
+// From familyOfDlxctl on, no consumer needs the header: a message that is sent again is without it.
 func (v View) family(header string) int {
 	switch {
 	case v.Framework != "" && isOf(v.Framework, header):
 		return 1
 	case v.FromProcessor && (header == v.countHeader || header == topology.CC), begins(header, retryPrefix, deskPrefix):
-		return 3
+		return familyOfDlxctl
 	case begins(header, "x-opt-"):
 		return 2 // an annotation: RabbitMQ shows its own to a client of AMQP 0-9-1 under other names
 	case header == topology.HeaderDeath, topology.IsDeliveryCount(header), header == "x-stream-offset",

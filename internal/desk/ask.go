@@ -52,6 +52,12 @@ func (a Ask) Request(now time.Time) (Request, error) {
 	if a.Action.Kind().Edits {
 		r.Limit = 1
 	}
+	if a.Action.Kind().Edits && (a.To == "queue" || a.To == "original") {
+		r.Key, a.Key = a.Key, "" // that of the message
+	}
+	if err = checkKey(r.Key); err != nil {
+		return Request{}, err
+	}
 	if r.Target, err = parseTarget(a.To, a.Key); err != nil {
 		return Request{}, err
 	}
@@ -100,6 +106,18 @@ func parseSince(value string, now time.Time) (time.Time, error) {
 	}
 	return time.Time{}, fmt.Errorf(
 		"--since is %q; write a duration such as 2h or 30m, or a time such as 2026-01-02T15:04:05Z or 2026-01-02", value)
+}
+
+// checkKey refuses a routing key that an edited message cannot have.
+func checkKey(key string) error {
+	switch {
+	case len(key) > topology.MaxNameBytes:
+		return fmt.Errorf("--key has %d bytes; the limit is %d", len(key), topology.MaxNameBytes)
+	case strings.HasPrefix(key, addressPrefix):
+		return fmt.Errorf("--key is %q; a key that begins with %s leads to a queue of dlxctl; write another one", key, addressPrefix)
+	default:
+		return nil
+	}
 }
 
 // parseTarget reads --to and --key.

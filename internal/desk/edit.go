@@ -89,6 +89,15 @@ func (x *sender) sendOneEdited(ctx context.Context, publisher *outlet, m amqp.He
 	return nil
 }
 
+// withKey returns the facts of a message with another routing key; empty keeps its own. A message
+// that does not tell its exchange cannot be sent there with any key.
+func withKey(f deadletter.Facts, key string, to Target) deadletter.Facts {
+	if key != "" && !(to.Original && f.Exchange == "" && f.Key == "") {
+		f.Key = key
+	}
+	return f
+}
+
 // edited returns where the edited message goes: where the original would.
 func (r *router) edited(d amqp091.Delivery) (relay.Move, error) {
 	d = r.before(d)

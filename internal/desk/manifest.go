@@ -75,6 +75,8 @@ type manifest struct {
 	Allow []string       `json:",omitempty"`
 	// ChosenBy is by what the run chose, for its record.
 	ChosenBy Criteria `json:",omitzero"`
+	// NewKey is the routing key of an edited message, in place of the publisher's. Empty keeps that.
+	NewKey string `json:",omitempty"`
 	// Through are the exchanges that a person has named, or that publishers had used.
 	Through []string `json:",omitempty"`
 

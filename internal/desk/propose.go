@@ -157,7 +157,7 @@ func (c *choice) visit(m deadletter.Message) error {
 	e.wanted++
 	c.chosen++
 	c.bytes += int64(len(m.Delivery.Body))
-	c.place(m, was, facts)
+	c.place(m, was, withKey(facts, c.request.Key, c.request.Target))
 	c.group(m)
 	if c.kind.goes != toWork {
 		return nil
@@ -513,7 +513,7 @@ func (c *choice) manifest(p *Proposal, state topology.State, echo []string) mani
 		Consumers: p.Looked.consumers,
 		Forever:   r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
 		Partial: p.Looked.Missed != "", Goes: map[string]int{}, Bytes: c.bytes, Allow: c.desk.Allow, Echo: echo,
-		ChosenBy: r.criteria(),
+		ChosenBy: r.criteria(), NewKey: r.Key,
 	}
 	heard := failureRoutes(c.desk.Topology, state)
 	for _, reach := range p.Reaches {

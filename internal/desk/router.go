@@ -133,7 +133,7 @@ func (r *router) restore(d amqp091.Delivery) (relay.Move, error) {
 // replay returns where a message goes to be worked on again, and as what. d is the dead letter, was
 // the message that failed, and as that message, unless it was edited.
 func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
-	facts := deadletter.Read(d, r.manifest.Queue, r.known)
+	facts := withKey(deadletter.Read(d, r.manifest.Queue, r.known), r.manifest.NewKey, r.manifest.Target)
 	if why := r.worker.desk.uncounted(facts); why != "" {
 		return relay.Move{}, fmt.Errorf("a message cannot be sent: %s", why)
 	}

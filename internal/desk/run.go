@@ -51,10 +51,12 @@ type Request struct {
 	Target Target
 	// Forever makes Discard delete in place of parking.
 	Forever bool
-	// Edited is the new body and properties of Edit. EditedFrom is the digest of the message that
-	// the person has edited; nil is any message.
+	// Edited is the new body, properties and headers of Edit. EditedFrom is the digest of the message
+	// that the person has edited; nil is any message.
 	Edited     *deadletter.Edited
 	EditedFrom *deadletter.Digest
+	// Key is the routing key of an edited message, in place of the publisher's. Empty keeps that.
+	Key string
 	// KeepHistory keeps the headers that describe the failure on a replay, and KeepTTL the
 	// publisher's expiration.
 	KeepHistory, KeepTTL bool

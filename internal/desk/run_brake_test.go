@@ -301,11 +301,22 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// An edited message goes to work, and the original is parked.
+// An edited message goes to work with its new headers and key, and the original is parked: also
+// through a hold, which keeps both for the process that resumes the run.
 func TestEdit(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
+	for _, holds := range []bool{false, true} {
+		t.Run(fmt.Sprint("with a hold ", holds), func(t *testing.T) { t.Parallel(); testEdit(t, holds) })
+	}
+}
+
+func testEdit(t *testing.T, holds bool) {
+	t.Helper()
 	s := newShop(t, "quorum")
+	if holds {
+		s.desk.Holding()
+	}
 	s.bury(t, 20)
 	handle := ""
 	if _, err := s.desk.Look(t.Context(), "billing.dead", desk.LookOptions{}, func(m deadletter.Message) error {
@@ -318,15 +329,16 @@ func TestEdit(t *testing.T) {
 	}
 	q := desk.Request{
 		Action: desk.Edit, Queue: "billing.dead", Handles: []string{handle},
-		Edited: &deadletter.Edited{Body: []byte(`{"order": 0}`), MessageID: "new", Headers: map[string]any{"mine": int64(5)}},
+		Edited: &deadletter.Edited{Body: []byte(`{"order": 0}`), MessageID: "new", Headers: map[string]any{"mine": int32(5)}},
+		Key:    "order.edited",
 	}
-	if r := s.execute(t, q); r.Moved != 1 {
+	if r := s.execute(t, q); r.Moved != 1 || r.Direct == holds {
 		t.Fatalf("%+v", r)
 	}
 	got := s.drained(t, "billing")
 	if len(got) != 1 || string(got[0].Body) != `{"order": 0}` || got[0].MessageId != "new" ||
-		got[0].Headers["mine"] != int64(5) ||
-		got[0].RoutingKey != "order.chosen" || got[0].Headers["desk-handle"] == nil || got[0].Type != "order" {
+		got[0].Headers["mine"] != int32(5) ||
+		got[0].RoutingKey != "order.edited" || got[0].Headers["desk-handle"] == nil || got[0].Type != "order" {
 		t.Errorf("billing: %+v", got)
 	}
 	parked := s.drained(t, "shop.parked")

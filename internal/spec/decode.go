@@ -138,6 +138,7 @@ type decoder struct {
 	version  string // of RabbitMQ; empty: any
 	lookup   func(string) (string, bool)
 	file     string // the file that is being read
+	begin    string // how to begin the file, if it is no topology
 	nodes    int    // how many values were read
 	compared int    // how many names were compared for suggestions
 	spec     *Spec
@@ -275,7 +276,7 @@ func (d *decoder) parse(f Source) *yaml.Node {
 	var doc, next yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) || err == nil && isNull(&doc) {
 		if !f.Overlay { // an empty one changes nothing
-			d.problem(start, "the file declares nothing", startFix(f.Name))
+			d.problem(start, "the file declares nothing", cmp.Or(d.begin, startFix(f.Name)))
 		}
 		return nil
 	} else if err != nil {
@@ -283,12 +284,14 @@ func (d *decoder) parse(f Source) *yaml.Node {
 		return nil
 	}
 	if err := dec.Decode(&next); err == nil {
-		flag := "-f"
-		if f.Overlay {
-			flag = "--overlay"
+		fix := "put each document into a file of its own, and pass both with -f"
+		switch {
+		case d.begin != "":
+			fix = "put all into one document"
+		case f.Overlay:
+			fix = "put each document into a file of its own, and pass both with --overlay"
 		}
-		d.problem(d.at(&next), "the file holds a second document",
-			"put each document into a file of its own, and pass both with "+flag)
+		d.problem(d.at(&next), "the file holds a second document", fix)
 	} else if !errors.Is(err, io.EOF) {
 		d.syntax(f, err)
 	}
@@ -296,7 +299,7 @@ func (d *decoder) parse(f Source) *yaml.Node {
 		return nil
 	}
 	if doc.Content[0].Kind != yaml.MappingNode {
-		fix := "run 'dlxctl init' to create one"
+		fix := cmp.Or(d.begin, "run 'dlxctl init' to create one")
 		if f.Overlay {
 			fix = "write the keys of a topology file that change, and their values"
 		}

@@ -275,7 +275,7 @@ func (p *Page) enter(to route) http.Handler {
 	if to.least == noRole {
 		return to.handle
 	}
-	genuine := p.genuine(to.handle)
+	genuine := p.genuine(p.opened(to.handle))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, ok := p.signed(r)
 		switch {

@@ -27,15 +27,17 @@ type Ask struct {
 	Limit   int      `json:"limit"`
 	Again   bool     `json:"again"`
 
-	// To and Key are the target of a replay.
+	// To and Key are the target of a replay or an edit.
 	To     string `json:"to"`
 	Key    string `json:"key"`
 	Rate   string `json:"rate"`
 	Ramp   string `json:"ramp"`
 	StopOn string `json:"stopOn"`
 	Reason string `json:"reason"`
-	// Body is the new body of an edited message.
-	Body *string `json:"body"`
+	// Body is the new body of an edited message; nil keeps the body. Headers are the headers that
+	// change.
+	Body    *string                   `json:"body"`
+	Headers []deadletter.HeaderChange `json:"headers"`
 	// Format is the format of the edited body: a body that was JSON must remain JSON.
 	Format string `json:"format"`
 }
@@ -86,7 +88,9 @@ type shownProposal struct {
 	ID string `json:"id"`
 	desk.ProposalDocument
 	Notes []string `json:"notes"`
-	// Diff is what an edit changes in the body.
+	// At is the cluster and the virtual host in which it acts. Left out: the page has only one.
+	At string `json:"at,omitempty"`
+	// Diff is what an edit changes.
 	Diff string `json:"diff,omitempty"`
 }
 
@@ -113,8 +117,8 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var edit edited
-	if ask.Body != nil {
-		if edit, err = p.edited(r.Context(), w, ask); err != nil {
+	if ask.Action.Kind().Edits {
+		if edit, err = p.edited(r.Context(), w, ask, request.Key); err != nil {
 			failed(w, err)
 			return
 		}
@@ -122,7 +126,8 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 			fail(w, http.StatusConflict, edit.refusal)
 			return
 		}
-		request.Edited = &deadletter.Edited{Body: edit.body, MessageID: desk.NewMessageID()}
+		edit.MessageID, ask.Headers = desk.NewMessageID(), edit.headers
+		request.Edited, request.EditedFrom = &edit.Edited, &edit.from
 	}
 	found, err := p.proposed(r.Context(), w, request)
 	if err != nil {
@@ -133,7 +138,7 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 	found.Groups = found.Groups[:min(len(found.Groups), maxGroups)]
 	found.Reaches = found.Reaches[:min(len(found.Reaches), maxGroups)]
 	answer(w, shownProposal{
-		ID: id, Notes: found.Notes, Diff: cut(edit.diff, maxBody),
+		ID: id, Notes: found.Notes, At: p.at(), Diff: cut(edit.diff, maxBody),
 		ProposalDocument: desk.ProposalDocument{
 			Action: ask.Action, Proposal: found, Command: p.commandLine(ask, found.Chosen),
 		},
@@ -157,10 +162,10 @@ func (a Ask) check() error {
 	case len(a.Handles) > maxHandles:
 		return fmt.Errorf("%d messages are chosen one by one, and the page accepts up to %d; choose with a filter",
 			len(a.Handles), maxHandles)
-	case edits && (a.Body == nil || len(a.Handles) != 1):
-		return fmt.Errorf("an edit needs one message and its new body; open the message, and edit it there")
-	case !edits && a.Body != nil:
-		return fmt.Errorf("only an edit has a new body; leave it out")
+	case edits && len(a.Handles) != 1:
+		return fmt.Errorf("an edit needs one message; open the message, and edit it there")
+	case !edits && (a.Body != nil || len(a.Headers) > 0):
+		return fmt.Errorf("only an edit has a new body and new headers; leave them out")
 	case a.Body != nil && a.Format == string(decode.JSON) && !json.Valid([]byte(*a.Body)):
 		return fmt.Errorf("the new body is not valid JSON, and the message was JSON before; mend it, or use the command line with --body-file")
 	}
@@ -172,8 +177,10 @@ func (p *Page) request(a Ask) (desk.Request, error) {
 	ask := desk.DefaultAsk(a.Action)
 	ask.Selection = desk.Selection{Queue: a.Queue, Where: a.Where, Handles: a.Handles, Since: a.Since, Limit: a.Limit}
 	ask.Again, ask.Reason = a.Again, a.Reason
-	if a.Action.Kind().Paced {
+	if kind := a.Action.Kind(); kind.Paced || kind.Edits {
 		ask.To, ask.Key = cmp.Or(a.To, ask.To), a.Key
+	}
+	if a.Action.Kind().Paced {
 		ask.Rate, ask.Ramp, ask.StopOn = cmp.Or(a.Rate, ask.Rate), cmp.Or(a.Ramp, ask.Ramp), cmp.Or(a.StopOn, ask.StopOn)
 	}
 	r, err := ask.Request(p.Now())

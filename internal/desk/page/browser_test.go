@@ -509,9 +509,9 @@ func TestAMessageIsEdited(t *testing.T) {
 	b.until(rowsThere)
 	b.run(chromedp.Focus(`#list`), chromedp.KeyEvent("j"), chromedp.KeyEvent(kb.Enter))
 	b.run(chromedp.WaitVisible(`.message .acts button`), chromedp.Click(`.message .acts button`),
-		chromedp.WaitVisible(`dialog textarea`))
+		chromedp.WaitVisible(`dialog textarea.source`))
 	b.shoot("edit")
-	b.run(chromedp.SetValue(`dialog textarea`, `{"order": 7}`), chromedp.Click(`dialog button.primary`),
+	b.run(chromedp.SetValue(`dialog textarea.source`, `{"order": 7}`), chromedp.Click(`dialog button.primary`),
 		chromedp.WaitVisible(`#go`))
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -538,10 +538,10 @@ func TestAnEditKeepsLineEnds(t *testing.T) {
 	b.until(`document.querySelectorAll(".row .cause").length > 1`)
 	b.run(chromedp.Focus(`#list`), chromedp.KeyEvent("j"), chromedp.KeyEvent(kb.Enter))
 	b.run(chromedp.WaitVisible(`.message .acts button`), chromedp.Click(`.message .acts button`),
-		chromedp.WaitVisible(`dialog textarea`), chromedp.Click(`dialog button.primary`))
-	b.until(`document.querySelector("dialog").textContent.includes("the body is unchanged")`)
-	b.run(chromedp.SetValue(`dialog textarea`, "line one\nline 2\nline three\n"), chromedp.Click(`dialog button.primary`),
-		chromedp.WaitVisible(`#go`))
+		chromedp.WaitVisible(`dialog textarea.source`), chromedp.Click(`dialog button.primary`))
+	b.until(`document.querySelector("dialog").textContent.includes("the message is unchanged")`)
+	b.run(chromedp.SetValue(`dialog textarea.source`, "line one\nline 2\nline three\n"),
+		chromedp.Click(`dialog button.primary`), chromedp.WaitVisible(`#go`))
 	b.until(`document.querySelector("dialog pre.diff").textContent.includes("-line two\n+line 2\n")`)
 	b.shoot("edit-diff")
 	e.mu.Lock()

@@ -24,6 +24,29 @@ func (c *Config) For(d *desk.Desk) {
 	}
 }
 
+// Later makes the page that of a desk which is opened when a person asks for it: open returns it. A
+// desk that finds its queues on the broker finds them anew.
+func (c *Config) Later(open func(context.Context) (*desk.Desk, error)) {
+	var d *desk.Desk // sources asks for one at a time
+	c.Renew = func(ctx context.Context) (Source, error) {
+		var err error
+		switch {
+		case d == nil:
+			if d, err = open(ctx); err != nil {
+				d = nil
+				return Source{}, err
+			}
+		case d.Found != nil:
+			now, err := d.Again(ctx)
+			if err != nil {
+				return Source{}, err
+			}
+			return sourceOf(now), nil
+		}
+		return sourceOf(d), nil
+	}
+}
+
 // sourceOf returns the source that a desk is.
 func sourceOf(d *desk.Desk) Source {
 	s := Source{

@@ -48,6 +48,7 @@ type jobs struct {
 	all    []*job
 	next   int
 	closed bool
+	asked  []*job // those that the end of the server has asked to stop
 	// lifetime makes the context of a job, which outlives its request and ends with the server. It
 	// is nil before the server serves.
 	lifetime func() (context.Context, context.CancelFunc)
@@ -139,18 +140,24 @@ func (l *jobs) stop(run string, a Allowed) bool {
 	return false
 }
 
-// close asks all jobs to stop, waits until they have, and returns the jobs that it stopped.
-func (l *jobs) close() []job {
+// ask asks all jobs to stop, and lets none begin any more.
+func (l *jobs) ask() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	var running []*job
 	for _, j := range l.all {
 		if j.Ended == nil {
 			j.cancel()
-			running = append(running, j)
+			l.asked = append(l.asked, j)
 		}
 	}
+}
+
+// close waits until the jobs that were asked to stop have stopped, and returns them.
+func (l *jobs) close() []job {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	running := l.asked
 	for slices.ContainsFunc(running, func(j *job) bool { return j.Ended == nil }) {
 		l.changed.Wait()
 	}

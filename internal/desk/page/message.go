@@ -296,13 +296,30 @@ func (p *Page) again(ctx context.Context, w http.ResponseWriter, s *snapshot, at
 // maxEdit is the largest body that the page edits.
 const maxEdit = 256 << 10
 
-// sourceAnswer is the body of a message to edit.
+// sourceAnswer is a message to edit.
 type sourceAnswer struct {
 	Text string `json:"text"`
+	// Fixed says why the body cannot be edited. It has no text then. Empty: it can.
+	Fixed string `json:"fixed"`
+	// Key is the routing key of the publisher, as the person may see it.
+	Key     string        `json:"key"`
+	Headers []draftHeader `json:"headers"`
+	// Types are the types that a header may have.
+	Types []string `json:"types"`
 }
 
-// source answers with the body of a message to edit. A body in which something is masked cannot
-// be edited here: the page would have to show it.
+// draftHeader is a header to edit.
+type draftHeader struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+	Text string `json:"text"`
+	// Fixed says why the header cannot be edited. Its text is then what a person may see. Empty: it
+	// can.
+	Fixed string `json:"fixed"`
+}
+
+// source answers with a message to edit. What is masked cannot be edited here: the page would have
+// to show it.
 func (p *Page) source(w http.ResponseWriter, r *http.Request) {
 	var ask messageRequest
 	if !read(w, r, &ask) {
@@ -316,18 +333,37 @@ func (p *Page) source(w http.ResponseWriter, r *http.Request) {
 	if s == nil {
 		return
 	}
-	text, refusal := "", ""
+	out := sourceAnswer{Types: deadletter.HeaderTypes()}
 	err := p.again(r.Context(), w, s, at, func(m deadletter.Message, v deadletter.View) {
-		text, refusal = p.editable(m, v)
+		out.Text, out.Fixed = p.editable(m, v)
+		out.Key, out.Headers = v.Key, draftHeaders(m, v)
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		failed(w, err)
-	case refusal != "":
-		fail(w, http.StatusConflict, refusal)
-	default:
-		answer(w, sourceAnswer{text})
+		return
 	}
+	answer(w, out)
+}
+
+// maxFixed is how many bytes the form shows of a header that it does not edit.
+const maxFixed = 200
+
+// draftHeaders returns the headers of a message to edit, as far as the page shows them.
+func draftHeaders(m deadletter.Message, v deadletter.View) []draftHeader {
+	all := v.DraftHeaders(m.Delivery)
+	out := make([]draftHeader, 0, min(len(all), maxHeaders))
+	for _, h := range all[:cap(out)] {
+		if h.Fixed == "" && len(h.Text)+len(h.Name) > maxHeader {
+			h.Fixed = fmt.Sprintf("the page edits headers of up to %d bytes", maxHeader)
+		}
+		d := draftHeader{cut(h.Name, 256), h.Type, h.Text, h.Fixed}
+		if h.Fixed != "" {
+			shown := v.Headers[h.Name]
+			d.Type, d.Text = typeName(shown), cut(headerText(shown), maxFixed)
+		}
+		out = append(out, d)
+	}
+	return out
 }
 
 // editable returns the body of a message as text that can be sent back, or why there is none.
@@ -352,38 +388,38 @@ func (p *Page) editable(m deadletter.Message, v deadletter.View) (text, refusal 
 	return string(draft), ""
 }
 
-// edited is the body of a message as a person wants it.
+// edited is a message as a person wants it.
 type edited struct {
-	body []byte
+	deadletter.Edited
+	// headers are the changes, with the line ends of the message.
+	headers []deadletter.HeaderChange
+	// from is the digest of the message that was read.
+	from deadletter.Digest
 	diff string
 	// refusal says why the message cannot be edited so.
 	refusal string
 }
 
-// edited reads the message again, and makes the text of the form a body: what the form does not
-// show, such as line ends and the style of JSON, is that of the message.
-func (p *Page) edited(ctx context.Context, w http.ResponseWriter, ask Ask) (out edited, err error) {
+// edited reads the message again, and changes what the form has changed: what the form does not
+// show, such as line ends, the style of JSON, and masked headers, is that of the message.
+func (p *Page) edited(ctx context.Context, w http.ResponseWriter, ask Ask, key string) (out edited, err error) {
 	found := false
 	choice := desk.Request{Queue: ask.Queue, Handles: ask.Handles, Look: p.Look}
 	err = p.pick(ctx, w, choice, func(m deadletter.Message, v deadletter.View) error {
 		found = true
-		draft, refusal := p.editable(m, v)
-		if out.refusal = refusal; refusal != "" {
-			return errFound
-		}
-		e, err := p.sources.now().Plain.FromDraft(m, deadletter.LineEnds([]byte(draft), []byte(*ask.Body)))
-		switch {
-		case err != nil:
+		out.from = deadletter.DigestOf(m.Delivery)
+		out.headers = lineEnds(m, v, ask.Headers)
+		if out.Edited, err = v.Change(m.Delivery, out.headers); err != nil {
 			out.refusal = err.Error()
 			return errFound
-		case e.Body == nil || bytes.Equal(e.Body, m.Delivery.Body):
-			out.refusal = "the body is unchanged, and nothing was sent; change it, or replay the message"
-			return errFound
 		}
-		after := m
-		after.Delivery.Body = e.Body
-		out.body = bytes.Clone(e.Body)
-		out.diff = deadletter.Diff("before", v.Body.Text, "after", p.sources.now().Plain.View(after).Body.Text)
+		out.diff = deadletter.DiffHeaders(m.Delivery, out.Edited, v.Key, key)
+		if ask.Body != nil {
+			p.editBody(&out, m, v, *ask.Body)
+		}
+		if out.refusal == "" && out.Unchanged(m.Delivery) && (key == "" || key == v.Key) {
+			out.refusal = "the message is unchanged, and nothing was sent; change it, or replay the message"
+		}
 		return errFound
 	})
 	switch {
@@ -393,4 +429,39 @@ func (p *Page) edited(ctx context.Context, w http.ResponseWriter, ask Ask) (out 
 		out.refusal = fmt.Sprintf("message %s is no longer in %s; look again", ask.Handles[0], ask.Queue)
 	}
 	return out, err
+}
+
+// editBody makes the text of the form the body of an edit.
+func (p *Page) editBody(out *edited, m deadletter.Message, v deadletter.View, text string) {
+	draft, refusal := p.editable(m, v)
+	if out.refusal = refusal; refusal != "" {
+		return
+	}
+	plain := p.sources.now().Plain
+	e, err := plain.FromDraft(m, deadletter.LineEnds([]byte(draft), []byte(text)))
+	if err != nil {
+		out.refusal = err.Error()
+		return
+	}
+	if e.Body == nil || bytes.Equal(e.Body, m.Delivery.Body) {
+		return
+	}
+	after := m
+	after.Delivery.Body = e.Body
+	out.Body = bytes.Clone(e.Body)
+	out.diff += deadletter.Diff("before", v.Body.Text, "after", plain.View(after).Body.Text)
+}
+
+// lineEnds returns changes of headers in which lines that were not changed have the line ends of
+// the message: a form knows line feeds alone.
+func lineEnds(m deadletter.Message, v deadletter.View, changes []deadletter.HeaderChange) []deadletter.HeaderChange {
+	before := map[string]string{}
+	for _, h := range v.DraftHeaders(m.Delivery) {
+		before[h.Name] = h.Text
+	}
+	out := slices.Clone(changes)
+	for i, c := range out {
+		out[i].Text = string(deadletter.LineEnds([]byte(before[c.Name]), []byte(c.Text)))
+	}
+	return out
 }

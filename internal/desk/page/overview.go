@@ -13,8 +13,12 @@ import (
 func (p *Page) session(w http.ResponseWriter, r *http.Request) {
 	s, _ := p.signed(r)
 	out := sessionAnswer{
-		CSRF: s.csrf, Topology: p.Topology, VHost: p.VHost, Broker: p.Broker, By: s.who.name, Allow: s.who.allow,
+		Clusters: []shownCluster{},
+		CSRF:     s.csrf, Topology: p.Topology, VHost: p.VHost, Broker: p.Broker, By: s.who.name, Allow: s.who.allow,
 		Command: p.Line("desk"),
+	}
+	for _, one := range p.clusters {
+		out.Clusters = append(out.Clusters, shownCluster{one.Cluster, one.VHost, one.Broker})
 	}
 	if s.who.signedIn {
 		out.Role = s.who.role.String()
@@ -33,6 +37,15 @@ type sessionAnswer struct {
 	// Role is the role of a person who has signed in with a provider, and who may sign out.
 	Role    string `json:"role,omitempty"`
 	Command string `json:"command"`
+	// Clusters are the virtual hosts that the page shows together. Empty: it is the page of one.
+	Clusters []shownCluster `json:"clusters"`
+}
+
+// shownCluster is a virtual host of a page that shows several.
+type shownCluster struct {
+	Name   string `json:"name"`
+	VHost  string `json:"vhost"`
+	Broker string `json:"broker"`
 }
 
 // queuesAnswer is the overview.

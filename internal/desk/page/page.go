@@ -14,9 +14,12 @@ import (
 	"embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +34,12 @@ var embedded embed.FS
 // Config is what a page shows, and to whom.
 type Config struct {
 	Source
+	// Clusters are the pages of several virtual hosts, which this one shows together. Each has a name,
+	// and a source of its own; the other settings are those of this page. Empty: this page shows one.
+	Clusters []Config
+	// Cluster is the name of a page among several. A source that it does not have yet is read by Renew
+	// when a person asks for it: a broker that is down hides no other.
+	Cluster string
 	// Renew returns the source anew, as queues come and go. Nil: it is known from the topology file,
 	// and stays.
 	Renew func(context.Context) (Source, error)
@@ -56,7 +65,8 @@ type Config struct {
 type Page struct {
 	Config
 	sources   sources
-	sessions  sessions
+	sessions  *sessions // of all clusters
+	clusters  []*Page
 	snapshots snapshots
 	proposals proposals
 	jobs      jobs
@@ -69,6 +79,25 @@ const maxRows = 200_000
 
 // New makes a page. It serves nothing until [Page.Serve] is called.
 func New(c Config) (*Page, error) {
+	p, err := newPage(c, &sessions{})
+	if err != nil {
+		return nil, err
+	}
+	p.sessions.start(c.Access)
+	for _, one := range c.Clusters {
+		one.Look, one.Allow, one.Access, one.By = c.Look, c.Allow, c.Access, c.By
+		one.Now, one.Rows, one.Log = p.Now, p.Rows, p.Log.With("cluster", one.Cluster)
+		cluster, err := newPage(one, p.sessions)
+		if err != nil {
+			return nil, err
+		}
+		p.clusters = append(p.clusters, cluster)
+	}
+	return p, nil
+}
+
+// newPage makes the page of one virtual host, or the one around several.
+func newPage(c Config, s *sessions) (*Page, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -78,10 +107,9 @@ func New(c Config) (*Page, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Page{Config: c, looking: make(chan struct{}, 1)}
+	p := &Page{Config: c, sessions: s, looking: make(chan struct{}, 1)}
 	p.sources.start(c)
 	p.jobs.changed = sync.NewCond(&p.jobs.mu)
-	p.sessions.start(c.Access)
 	assets, err := fs.Sub(embedded, "assets")
 	if err != nil {
 		return nil, err
@@ -96,7 +124,51 @@ func (p *Page) routes(assets fs.FS) http.Handler {
 	for _, r := range p.table(http.FileServerFS(assets).ServeHTTP) {
 		mux.Handle(r.pattern, p.enter(r))
 	}
-	return p.guard(mux)
+	if p.Cluster != "" {
+		return mux // the page around it guards it
+	}
+	return p.guard(p.inCluster(mux))
+}
+
+// inCluster passes a request on to the page of the virtual host that it names, and to no other. A
+// page of one virtual host has only itself.
+func (p *Page) inCluster(own http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		common := !strings.HasPrefix(r.URL.Path, "/api/") || r.URL.Path == "/api/session" || r.URL.Path == "/api/sign-out"
+		if common || len(p.clusters) == 0 {
+			own.ServeHTTP(w, r)
+			return
+		}
+		name := r.URL.Query().Get("cluster")
+		at := slices.IndexFunc(p.clusters, func(one *Page) bool { return one.Cluster == name })
+		if _, ok := p.signed(r); ok && at < 0 {
+			fail(w, http.StatusNotFound, fmt.Sprintf("no cluster %q is on this page; reload it", name))
+			return
+		}
+		p.clusters[max(at, 0)].handler.ServeHTTP(w, r) // without a session each refuses the request
+	})
+}
+
+// at names the cluster and the virtual host in which the page acts. Empty: it is the only one.
+func (p *Page) at() string {
+	if p.Cluster == "" {
+		return ""
+	}
+	return p.Cluster + ", vhost " + p.VHost
+}
+
+// opened lets a request pass once the source was read.
+func (p *Page) opened(next http.HandlerFunc) http.HandlerFunc {
+	if p.Cluster == "" {
+		return next
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := p.sources.opened(r.Context()); err != nil {
+			failed(w, err)
+			return
+		}
+		next(w, r)
+	}
 }
 
 // route is a request that a browser may make.

@@ -10,6 +10,8 @@ import (
 
 // Stopped is a run that was in progress when the server ended.
 type Stopped struct {
+	// Cluster is where it was, of a page with several.
+	Cluster string
 	// Run is its name. Empty: it had taken nothing yet.
 	Run string
 	// Moved is how many messages had reached their target, Left how many are in the hold.
@@ -25,9 +27,12 @@ type Stopped struct {
 func (p *Page) Serve(ctx context.Context, listener net.Listener) ([]Stopped, error) {
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
-	p.jobs.mu.Lock()
-	p.jobs.lifetime = func() (context.Context, context.CancelFunc) { return context.WithCancel(work) }
-	p.jobs.mu.Unlock()
+	all := append([]*Page{p}, p.clusters...)
+	for _, one := range all {
+		one.jobs.mu.Lock()
+		one.jobs.lifetime = func() (context.Context, context.CancelFunc) { return context.WithCancel(work) }
+		one.jobs.mu.Unlock()
+	}
 	server := &http.Server{
 		Handler: p, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
@@ -40,7 +45,13 @@ func (p *Page) Serve(ctx context.Context, listener net.Listener) ([]Stopped, err
 	case failure = <-ended:
 	case <-ctx.Done():
 	}
-	stopped := p.stopped(p.jobs.close())
+	var stopped []Stopped
+	for _, one := range all { // all are asked before the first is waited for
+		one.jobs.ask()
+	}
+	for _, one := range all {
+		stopped = append(stopped, one.stopped(one.jobs.close())...)
+	}
 	grace, cancel := context.WithTimeout(work, 3*time.Second)
 	defer cancel()
 	_ = server.Shutdown(grace) // a request that is still open then is ended
@@ -55,7 +66,7 @@ func (p *Page) Serve(ctx context.Context, listener net.Listener) ([]Stopped, err
 func (p *Page) stopped(jobs []job) []Stopped {
 	var out []Stopped
 	for _, j := range jobs {
-		s := Stopped{Run: j.Run, Moved: j.Result.Moved, Left: j.Result.Left, Error: j.Error}
+		s := Stopped{Cluster: p.Cluster, Run: j.Run, Moved: j.Result.Moved, Left: j.Result.Left, Error: j.Error}
 		if j.Run != "" && (j.Result.Left > 0 || j.Error != "") {
 			s.Resume = p.Line("desk", "run", "resume", j.Run, "--yes")
 		}

@@ -2,6 +2,8 @@ package page
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -25,16 +27,56 @@ type Source struct {
 // sources is the source of a page, as it is now.
 type sources struct {
 	renew func(context.Context) (Source, error)
+	clock Clock
 
 	mu   sync.Mutex
 	last Source
 	at   time.Time // when its last renewal began
+
+	opening sync.Mutex // one request reads the source for the first time
+	failed  error      // why that failed last; nil: it has not
+	tried   time.Time
+}
+
+// The limits of the first reading of a source: how long it may take, and for how long its failure
+// answers the next requests too.
+const (
+	openTime   = 10 * time.Second
+	failedTime = 3 * time.Second
+)
+
+// opened reads the source if it was never read. A broker that cannot be reached is tried again by a
+// later request.
+func (s *sources) opened(ctx context.Context) error {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	switch {
+	case s.now().Engine != nil:
+		return nil
+	case s.failed != nil && s.clock().Sub(s.tried) < failedTime:
+		return s.failed
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, openTime, fmt.Errorf("no answer within %s", openTime))
+	defer cancel()
+	next, err := s.renew(ctx)
+	if s.failed, s.tried = err, s.clock(); err != nil {
+		if errors.Is(ctx.Err(), context.Canceled) { // the browser has gone
+			s.failed = nil
+		}
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = next
+	return nil
 }
 
 // renewEvery is how old a source may be that is renewed.
 const renewEvery = 10 * time.Second
 
-func (s *sources) start(c Config) { s.renew, s.last, s.at = c.Renew, c.Source, c.Now() }
+func (s *sources) start(c Config) {
+	s.renew, s.clock, s.last, s.at = c.Renew, c.Now, c.Source, c.Now()
+}
 
 // now returns the source as it was read last.
 func (s *sources) now() Source {

@@ -2,10 +2,11 @@
 
 let session = {};
 
-async function send(method, path, body, signal) {
+async function send(method, path, body, signal, cluster) {
   let answer;
   try {
-    answer = await fetch("." + path, { // a proxy may serve the page below a path
+    const to = cluster ? path + (path.includes("?") ? "&" : "?") + "cluster=" + encodeURIComponent(cluster) : path;
+    answer = await fetch("." + to, { // a proxy may serve the page below a path
       method, signal, redirect: "error", credentials: "same-origin",
       headers: { "X-Csrf-Token": session.csrf ?? "", ...(body ? { "Content-Type": "application/json" } : {}) },
       body: body ? JSON.stringify(body) : undefined,
@@ -21,12 +22,26 @@ async function send(method, path, body, signal) {
   return value;
 }
 
-export const get = (path, signal) => send("GET", path, undefined, signal);
-export const post = (path, body, signal) => send("POST", path, body, signal);
+export const post = (path, body) => send("POST", path, body);
+
+// place makes the virtual host that requests go to, of the page's clusters: each view has its own, so
+// that none asks another one. Without a cluster it is the only one.
+function place({ name, vhost, broker } = { name: "" }) {
+  return {
+    name, broker,
+    label: name && `${name}, vhost ${vhost}`, // empty: there is no other
+    address: (path) => (name ? "#/in/" + encodeURIComponent(name) + "/" : "#/") + path,
+    get: (path, signal) => send("GET", path, undefined, signal, name),
+    post: (path, body, signal) => send("POST", path, body, signal, name),
+  };
+}
+
+// places returns the virtual hosts of the page.
+export const places = () => (session.clusters?.length ? session.clusters.map(place) : [place()]);
 
 // begin reads what the page may do.
 export async function begin() {
-  session = await get("/api/session");
+  session = await send("GET", "/api/session");
   return session;
 }
 

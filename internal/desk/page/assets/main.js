@@ -1,7 +1,7 @@
 // The frame: which page is shown, and the keys of all pages.
-import { begin, get, post, readOnly } from "./api.js";
+import { begin, places, post, readOnly } from "./api.js";
 import { door } from "./door.js";
-import { el, problem, set } from "./dom.js";
+import { el, many, problem, put, set } from "./dom.js";
 import { overview } from "./overview.js";
 import { queue } from "./queue.js";
 import { runs } from "./runs.js";
@@ -17,23 +17,31 @@ async function show() {
   if (path === here.path && here.follow) return here.follow(state);
   here.leave();
   here = { path, leave() {}, follow: null };
-  const [page, name] = path.split("/");
+  const parts = path.split("/");
+  const [at] = parts[0] === "in" ? parts.splice(0, 2).slice(1) : [""];
+  const where = places().find((p) => p.name === decodeURIComponent(at));
+  const [page, name] = parts;
   for (const [id, here] of [["nav-queues", page !== "runs"], ["nav-runs", page === "runs"]]) {
     document.getElementById(id).toggleAttribute("aria-current", here);
   }
   set(main);
-  if (page === "runs") here.leave = runs(main);
-  else if (page === "queue" && name) Object.assign(here, queue(main, decodeURIComponent(name), state));
+  if (page === "queue" && !where) put(main, problem(`No cluster "${decodeURIComponent(at)}" is on this page.`));
+  else if (page === "runs") here.leave = runs(main);
+  else if (page === "queue" && name) Object.assign(here, queue(main, where, decodeURIComponent(name), state));
   else here.leave = overview(main);
 }
 
 // badge shows how many runs are in progress.
 async function badge() {
   try {
-    const { runs: all } = await get("/api/runs");
-    const open = all.filter((r) => !r.ended).length;
+    if (document.hidden) return;
+    const counts = await Promise.all(places().map((p) => p.get("/api/runs").then(({ runs: all }) => all.filter((r) => !r.ended).length)
+      .catch(() => 0))); // the page itself shows that the server does not answer
+    const open = counts.reduce((a, b) => a + b, 0);
     set(document.getElementById("run-count"), open ? String(open) : "");
-  } catch { /* the page itself shows that the server does not answer */ }
+  } finally {
+    setTimeout(badge, 5000);
+  }
 }
 
 const keys = [
@@ -75,7 +83,8 @@ async function signOut() {
 
 async function start() {
   const s = await begin();
-  const place = [s.topology, "vhost " + s.vhost, s.broker, s.by].filter(Boolean).join("  ·  ");
+  const only = s.clusters.length ? [many(s.clusters.length, "cluster")] : [s.topology, "vhost " + s.vhost, s.broker];
+  const place = [...only, s.by].filter(Boolean).join("  ·  ");
   const shown = document.getElementById("place");
   set(shown, place);
   shown.title = place;
@@ -96,7 +105,6 @@ async function start() {
   addEventListener("hashchange", show);
   await show();
   badge();
-  setInterval(() => document.hidden || badge(), 5000);
 }
 
 start().catch((e) => set(main, problem(e)));

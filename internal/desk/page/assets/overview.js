@@ -1,41 +1,56 @@
 // The overview: each dead-letter queue, and what the last look at it found.
-import { get } from "./api.js";
+import { places } from "./api.js";
 import { command, count, el, many, problem, put, set, stamp, table, time } from "./dom.js";
 
 export function overview(main) {
   document.title = "Queues · dlxctl desk";
+  const all = places();
+  if (all[0].label) put(main, el("div", { class: "heading" }, el("h1", {}, "Dead-letter queues")));
+  const ends = all.map((p) => cluster(main, p));
+  return () => ends.forEach((end) => end());
+}
+
+// cluster shows the queues of a virtual host, next to those of others. One that does not answer says
+// so, and hides no other.
+function cluster(main, p) {
   const holder = el("div", { class: "panel" }, el("p", { class: "muted" }, "Reading the queues"));
   const warning = el("div");
-  const line = el("div", {}, command(" "));
+  const line = el("div", {}, p.label ? "" : command(" "));
   const told = el("span", { class: "muted" }, "Counts are up to 5 seconds old.");
   const fold = { open: false }; // whether the empty queues are listed
-  put(main, el("div", { class: "heading" }, el("h1", {}, "Dead-letter queues"), told), warning, holder,
-  el("h3", {}, "The same on the command line"), line);
+  put(main, el("section", p.label ? { class: "cluster", "aria-label": p.label } : {}, el("div", { class: "heading" }, el(p.label ? "h2" : "h1", {}, p.label || "Dead-letter queues"), p.broker ? el("span", { class: "muted" }, p.broker) : "", told), warning, holder,
+  p.label ? "" : el("h3", {}, "The same on the command line"), line));
   let gone = false;
   const refresh = async () => {
     try {
-      const { queues, notice, found, at, command: text } = await get("/api/queues");
+      const { queues, notice, found, at, command: text } = await p.get("/api/queues");
       if (gone) return;
       set(warning, notice ? el("p", { class: "notice warn" }, notice) : "", found ? el("p", { class: "notice" }, found) : "");
-      set(holder, queues.length ? rows(queues, fold) : found ? "" : el("p", {}, "This topology has no dead-letter queue yet. Run dlxctl apply."));
+      set(holder, queues.length ? rows(p, queues, fold) : found ? "" : el("p", {}, "This topology has no dead-letter queue yet. Run dlxctl apply."));
       set(line, command(text));
       set(told, `Counts were read at ${stamp(at)}, and were up to 5 seconds old. ` + (queues.some((q) => q.lookedAt) ? "Oldest, new and cause are from the last look." : "Open a queue to look at it."));
     } catch (e) {
-      if (!gone) set(holder, problem(e));
+      if (gone) return;
+      [warning, told, line].forEach((part) => set(part));
+      set(holder, problem(p.label ? `${p.label} cannot be shown: ${e.message}` : e));
     }
   };
-  refresh();
-  const timer = setInterval(() => document.hidden || holder.contains(document.activeElement) || refresh(), 5000);
-  return () => { gone = true; clearInterval(timer); };
+  let timer;
+  const again = async () => {
+    if (!document.hidden && !holder.contains(document.activeElement)) await refresh();
+    if (!gone) timer = setTimeout(again, 5000); // one that hangs is not asked twice
+  };
+  again();
+  return () => { gone = true; clearTimeout(timer); };
 }
 
 // rows shows the queues that have messages, most first, and folds the others. A column in which all
 // queues are equal is left out.
-function rows(queues, fold) {
+function rows(p, queues, fold) {
   const busy = (q) => q.messages > 0 || q.unacknowledged > 0 || q.runs.length > 0;
   const full = queues.filter(busy).sort((a, b) => b.messages - a.messages);
   const empty = queues.filter((q) => !busy(q));
-  const link = (q) => el("a", { href: "#/queue/" + encodeURIComponent(q.name) }, q.name);
+  const link = (q) => el("a", { href: p.address("queue/" + encodeURIComponent(q.name)) }, q.name);
   const kind = (q) => q.role + (q.type && q.type !== "quorum" ? ", " + q.type : "");
   const looked = full.some((q) => q.lookedAt);
   const seen = (q, shown) => (q.lookedAt ? shown || "–" : el("span", { class: "muted", title: "not looked at" }, "–"));

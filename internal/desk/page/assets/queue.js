@@ -1,5 +1,5 @@
 // A queue: the filter, the groups, the list, one message, and what can be done.
-import { may, post, get, readOnly } from "./api.js";
+import { may, readOnly } from "./api.js";
 import { command, count, el, many, problem, put, say, seconds, set, stamp, time } from "./dom.js";
 import { act, comment, edit } from "./action.js";
 import { message } from "./message.js";
@@ -16,9 +16,9 @@ function actionsFor(v) {
 // The state of the page is in its address: what was asked, the group, and the open message.
 const asks = ["where", "since", "by"];
 
-export function queue(main, name, state) {
+export function queue(main, at, name, state) {
   document.title = name + " · dlxctl desk";
-  const v = { name, snapshot: null, asked: {}, group: null, message: null, chosen: new Map(), stop: new AbortController(), opening: null };
+  const v = { at, name, snapshot: null, asked: {}, group: null, message: null, chosen: new Map(), stop: new AbortController(), opening: null };
   v.hint = el("div", { class: "hint", id: "hint", "aria-live": "polite" });
   v.told = el("span", { class: "muted" }, "Looking");
   v.groups = el("nav", { class: "panel groups", "aria-label": "Groups" }, el("p", { class: "muted" }, "Looking"));
@@ -26,14 +26,14 @@ export function queue(main, name, state) {
   v.line = el("div", {}, command(" ", true));
   v.foot = el("div", { class: "foot" });
   v.list = windowed({
-    load: (from, n) => get(`/api/rows?snapshot=${v.snapshot.id}&from=${from}&count=${n}` + (v.group === null ? "" : "&group=" + v.group), v.stop.signal),
+    load: (from, n) => at.get(`/api/rows?snapshot=${v.snapshot.id}&from=${from}&count=${n}` + (v.group === null ? "" : "&group=" + v.group), v.stop.signal),
     open: (row) => open(v, row).then(() => record(v)),
     changed: (chosen) => { v.chosen = chosen; scope(v); },
   });
   v.listing = el("section", { class: "panel listing", "aria-label": "Messages" }, v.acts, v.list.element, v.foot);
   v.detail = el("div", { hidden: true });
   v.frame = el("div", { class: "queue" }, v.groups, v.listing, v.detail);
-  put(main, el("div", { class: "heading" }, el("h1", {}, name), v.told), filter(v), v.hint, v.frame,
+  put(main, el("div", { class: "heading" }, el("h1", {}, name), at.label ? el("strong", { class: "at" }, at.label) : "", v.told), filter(v), v.hint, v.frame,
     el("h3", {}, "The same on the command line"), v.line);
   const escape = (e) => { if (e.key === "Escape" && !document.getElementById("dialog").open) close(v); };
   document.addEventListener("keydown", escape);
@@ -64,7 +64,7 @@ function record(v) {
   const now = { ...v.asked, message: v.message };
   if (v.group !== null) query.set("group", v.snapshot.groups[v.group].value);
   for (const [of, value] of Object.entries(now)) if (value) query.set(of, value);
-  const address = "#/queue/" + encodeURIComponent(v.name) + (query.size ? "?" + query : "");
+  const address = v.at.address("queue/" + encodeURIComponent(v.name)) + (query.size ? "?" + query : "");
   if (address !== location.hash) history.pushState(null, "", address);
 }
 
@@ -97,7 +97,7 @@ async function look(v, opens) {
   set(v.hint, "Looking at the queue. Its messages are held until the look ends.");
   try {
     const asked = Object.fromEntries(asks.map((of) => [of, v[of].value]));
-    const s = await post("/api/look", { queue: v.name, ...asked, opens }, v.stop.signal);
+    const s = await v.at.post("/api/look", { queue: v.name, ...asked, opens }, v.stop.signal);
     Object.assign(v, { snapshot: s, asked, group: null });
     set(v.hint, standard);
     set(v.told, told(s));
@@ -143,7 +143,7 @@ function pick(v, group) {
   v.list.reset(Math.min(total, s.listed));
   foot(v, total);
   scope(v);
-  if (total > 0) get(`/api/rows?snapshot=${s.id}&count=0` + (v.group === null ? "" : "&group=" + v.group)).then((r) => r.total !== Math.min(total, s.listed) && v.list.reset(r.total)).catch(() => {});
+  if (total > 0) v.at.get(`/api/rows?snapshot=${s.id}&count=0` + (v.group === null ? "" : "&group=" + v.group)).then((r) => r.total !== Math.min(total, s.listed) && v.list.reset(r.total)).catch(() => {});
 }
 
 function groups(v) {
@@ -199,13 +199,13 @@ function asked(v) {
 function scope(v) {
   const { ask, text } = asked(v);
   const buttons = actionsFor(v).map(([action, title]) =>
-    el("button", { type: "button", "data-action": action, disabled: !ask || !v.snapshot || !v.snapshot.matched, on: { click: () => act(action, ask, text, () => again(v)) } }, title));
-  if (v.group !== null && !readOnly()) buttons.push(el("button", { type: "button", class: "quiet", "data-action": "comment", on: { click: () => comment(v.snapshot, v.group, () => commented(v)) } }, "Comment"));
+    el("button", { type: "button", "data-action": action, disabled: !ask || !v.snapshot || !v.snapshot.matched, on: { click: () => act(v.at, action, ask, text, () => again(v)) } }, title));
+  if (v.group !== null && !readOnly()) buttons.push(el("button", { type: "button", class: "quiet", "data-action": "comment", on: { click: () => comment(v.at, v.snapshot, v.group, () => commented(v)) } }, "Comment"));
   const clear = v.chosen.size ? el("button", { type: "button", class: "quiet", on: { click: () => v.list.forget() } }, "Choose none") : "";
   set(v.acts, el("span", { class: "scope" }, text, " ", clear), buttons.length || !readOnly() ? buttons : el("span", { class: "muted" }, "read-only"));
   if (!ask || !v.snapshot) return;
   const turn = (v.turn = (v.turn ?? 0) + 1);
-  post("/api/command", { ...ask, action: v.snapshot.role === "parked" ? "restore" : "replay" }, v.stop.signal).then(({ command: line }) => turn === v.turn && set(v.line, command(line))).catch(() => {});
+  v.at.post("/api/command", { ...ask, action: v.snapshot.role === "parked" ? "restore" : "replay" }, v.stop.signal).then(({ command: line }) => turn === v.turn && set(v.line, command(line))).catch(() => {});
 }
 
 // open shows a message.
@@ -219,11 +219,11 @@ async function open(v, row) {
   v.detail.setAttribute("aria-busy", "true");
   try {
     const place = { snapshot: v.snapshot.id, row: row.row, handle: row.row === undefined ? row.handle : undefined };
-    const d = await post("/api/message", place, signal);
+    const d = await v.at.post("/api/message", place, signal);
     v.message = d.handle;
     const one = { queue: v.name, handles: [d.handle] };
-    const acts = actionsFor(v).map(([action, title]) => el("button", { type: "button", on: { click: () => act(action, one, "message " + d.handle, () => again(v)) } }, title));
-    if (may("edit") && v.snapshot.role !== "parked") acts.push(el("button", { type: "button", on: { click: () => edit(place, one, d, () => again(v)) } }, "Edit"));
+    const acts = actionsFor(v).map(([action, title]) => el("button", { type: "button", on: { click: () => act(v.at, action, one, "message " + d.handle, () => again(v)) } }, title));
+    if (may("edit") && v.snapshot.role !== "parked") acts.push(el("button", { type: "button", on: { click: () => edit(v.at, place, one, d, () => again(v)) } }, "Edit"));
     const view = message(d, () => close(v), acts);
     set(v.detail, view);
     if (matchMedia("(max-width: 1240px)").matches) {

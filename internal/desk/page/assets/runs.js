@@ -1,5 +1,5 @@
 // The runs: how far each is, what its brake has heard, and how to stop, resume or return it.
-import { get, post } from "./api.js";
+import { places } from "./api.js";
 import { command, count, el, many, problem, put, set, stamp, time } from "./dom.js";
 
 export function runs(main) {
@@ -9,37 +9,47 @@ export function runs(main) {
   const line = el("div", {}, command(" "));
   put(main, el("div", { class: "heading" }, el("h1", {}, "Runs"),
     el("span", { class: "muted" }, "A run that stops keeps its messages in its hold. Nothing is lost; resume or return it.")), failure, holder,
-  past(), el("h3", {}, "The same on the command line"), line);
+  places().map(past), places()[0].label ? "" : [el("h3", {}, "The same on the command line"), line]);
   const cards = new Map();
-  let timer, gone = false, first = true;
-  const refresh = async () => {
-    clearTimeout(timer);
-    let active = false;
+  // The runs of each place as they were read last, or why they cannot be. Each is read by itself: one
+  // that does not answer hides no other.
+  const known = new Map(), problems = new Map(), timers = new Map();
+  const read = async (p) => {
+    clearTimeout(timers.get(p.name));
     try {
-      const { runs: all, command: text } = await get("/api/runs");
-      if (gone) return;
-      if (first) set(line, command(text));
-      active = all.some((r) => r.active);
-      draw(holder, cards, all, failure, refresh);
-      set(failure);
+      const { runs: all, command: text } = await p.get("/api/runs");
+      if (!known.has(p.name) && !p.label) set(line, command(text));
+      known.set(p.name, all.map((r) => ({ ...r, at: p })));
+      problems.delete(p.name);
     } catch (e) {
-      set(failure, problem(e));
+      problems.set(p.name, problem(p.label ? `The runs of ${p.label} cannot be shown: ${e.message}` : e));
+      if (p.label) known.delete(p.name);
     }
-    first = false;
-    timer = setTimeout(refresh, document.hidden ? 5000 : active ? 500 : 3000);
+    if (gone) return;
+    set(failure, [...problems.values()]);
+    const all = [...known.values()].flat();
+    if (all.length || known.size === places().length) draw(holder, cards, all, failure, read);
+    else { // it is not known that there are none
+      set(holder);
+      cards.clear();
+    }
+    const active = known.get(p.name)?.some((r) => r.active);
+    clearTimeout(timers.get(p.name));
+    timers.set(p.name, setTimeout(() => read(p), document.hidden ? 5000 : active ? 500 : 3000));
   };
-  refresh();
-  return () => { gone = true; clearTimeout(timer); };
+  let gone = false;
+  places().forEach(read);
+  return () => { gone = true; timers.forEach(clearTimeout); };
 }
 
 // past folds the runs that have ended. Their records are read when the fold is opened.
-function past() {
+function past(p) {
   const inside = el("div");
   const read = async (e) => {
     if (!e.target.open) return;
     set(inside, el("p", { class: "muted" }, "Reading the records"));
     try {
-      const { runs: all, of, notice, command: text } = await post("/api/ended", {});
+      const { runs: all, of, notice, command: text } = await p.post("/api/ended", {});
       set(inside, all.length ? el("ul", {}, all.map(pastRun)) : el("p", { class: "muted" }, "No record of the last 90 days"),
         of > all.length ? el("p", { class: "muted" }, `The newest ${count(all.length)} of ${count(of)}`) : "",
         notice ? el("p", { class: "warn" }, notice) : "", command(text));
@@ -47,7 +57,7 @@ function past() {
       set(inside, problem(error));
     }
   };
-  return el("details", { class: "panel empty past", on: { toggle: read } }, el("summary", {}, "Runs that have ended"), inside);
+  return el("details", { class: "panel empty past", on: { toggle: read } }, el("summary", {}, "Runs that have ended" + (p.label && " in " + p.label)), inside);
 }
 
 const pastRun = (r) => el("li", {}, el("strong", {}, `${r.action} ${r.run}`), ` · ${r.queue} · ${r.outcome}`,
@@ -63,7 +73,7 @@ function draw(holder, cards, all, failure, refresh) {
   if (!cards.size) set(holder);
   const keys = new Set();
   all.forEach((r, i) => {
-    const key = r.mine ? "job " + r.id : "run " + r.run;
+    const key = r.at.name + (r.mine ? " job " + r.id : " run " + r.run);
     keys.add(key);
     let card = cards.get(key);
     if (!card) cards.set(key, (card = make(failure, refresh)));
@@ -94,7 +104,7 @@ function make(failure, refresh) {
       set(part.title, `${title(r)} ${r.run || "…"}`);
       const [state, kind] = stateOf(r);
       set(part.state, el("strong", { class: kind }, state));
-      set(part.about, `${r.queue} · by ${r.by || "unknown"} · `, time(r.started), r.reason ? [" · ", el("bdi", {}, r.reason)] : "");
+      set(part.about, r.at.label && [el("strong", {}, r.at.label), " · "], `${r.queue} · by ${r.by || "unknown"} · `, time(r.started), r.reason ? [" · ", el("bdi", {}, r.reason)] : "");
       bar.max = Math.max(1, chosen);
       // A resumption moves only the rest: what was moved before is no longer in the hold.
       bar.value = r.mine && !r.does ? done : Math.max(0, chosen - (r.ended ? r.result.leftInHold + (r.result.goneFromHold || 0) : r.holds));
@@ -108,8 +118,8 @@ function make(failure, refresh) {
           click: async (e) => {
             e.target.disabled = true;
             try {
-              await post("/api/runs/" + does, { run: r.run });
-              await refresh();
+              await r.at.post("/api/runs/" + does, { run: r.run });
+              await refresh(r.at);
             } catch (error) {
               set(failure, problem(error));
               e.target.disabled = false;
