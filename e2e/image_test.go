@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -28,7 +29,7 @@ func untar(t *testing.T, r io.Reader) map[string][]byte {
 	files := map[string][]byte{}
 	for archive := tar.NewReader(r); ; {
 		h, err := archive.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return files
 		}
 		if err != nil {

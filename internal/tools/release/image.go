@@ -141,15 +141,15 @@ func (i *image) add(t target, binary []byte) error {
 		if err := tarball(&compressed, append(folders(f.name), f), i.date); err != nil {
 			return err
 		}
-		plain, err := gzip.NewReader(bytes.NewReader(compressed.Bytes()))
+		z, err := gzip.NewReader(bytes.NewReader(compressed.Bytes()))
 		if err != nil {
 			return err
 		}
-		sum := sha256.New()
-		if _, err := io.Copy(sum, plain); err != nil { //nolint:gosec // written above
+		plain, err := io.ReadAll(z)
+		if err != nil {
 			return err
 		}
-		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, fmt.Sprintf("sha256:%x", sum.Sum(nil)))
+		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, fmt.Sprintf("sha256:%x", sha256.Sum256(plain)))
 		manifest.Layers = append(manifest.Layers, i.blob(layerType, compressed.Bytes()))
 	}
 	var err error
