@@ -94,7 +94,9 @@ func (k *deskServeCommand) openCluster(
 // findOrOpen opens the desk of a topology, or without one that of what the broker tells.
 func (a *app) findOrOpen(ctx context.Context, t topology.Compiled, look chooseFlags) (*desk.Desk, func(), error) {
 	if !a.named {
-		return a.findDesk(ctx, look)
+		messages := topology.Messages{} // desk.yaml is for the one virtual host of a command
+		messages.Redact.HideBodies = !look.showBodies
+		return a.findDesk(ctx, look, messages)
 	}
 	return a.deskOf(ctx, t, look.messages)
 }
