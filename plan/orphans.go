@@ -80,7 +80,8 @@ func (r *orphans) collect() {
 		if _, wanted := exchanges[e.Name]; !wanted && r.owns(e.Arguments) && !r.switches(e.Name) {
 			e.Label = r.labelOf(e.Name, topology.RoleBusiness)
 			r.found.Exchanges = append(r.found.Exchanges, e)
-			if keeps && leadsBack(e.Label) || r.keptLoop(e.Label) || r.waits[e.Name] > 0 || r.keeps(topology.KindExchange, e.Name) ||
+			if keeps && leadsBack(e.Label) || r.keptLoop(e.Label) || r.waits[e.Name] > 0 ||
+				r.keeps(topology.KindExchange, e.Name) ||
 				slices.Contains(r.retired, e.Name) {
 				r.stay.Exchanges = append(r.stay.Exchanges, e)
 			}

@@ -34,8 +34,8 @@ const (
 	DefaultLongestDelay = 24 * time.Hour
 )
 
-// The headers of a publisher that say when a message is due. [HeaderDelay] is that of the plugin for
-// delayed messages.
+// The headers of a publisher that say when a message is due. [HeaderDelay] is that of the plugin
+// for delayed messages.
 const (
 	// HeaderDelay is a number of milliseconds.
 	HeaderDelay = "x-delay"
@@ -58,8 +58,8 @@ func DelayHeaders() []string {
 	return []string{HeaderDelayDue, HeaderDelayLevel, HeaderDelayExpiration, HeaderDelayUserID}
 }
 
-// The parts of the names of what dlxctl makes for a delay, behind the name of the topology. The name
-// of the delay follows. No name of a backoff's queue is like them: see [RetryBackoff].
+// The parts of the names of what dlxctl makes for a delay, behind the name of the topology. The
+// name of the delay follows. No name of a backoff's queue is like them: see [RetryBackoff].
 const (
 	intakeInfix        = ".delay.in."
 	dueInfix           = ".delay.due."

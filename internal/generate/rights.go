@@ -145,9 +145,9 @@ func migrating(t topology.Compiled) Grant {
 
 // processing reads the failed queues and publishes to the exchanges that pick
 // the tier, or to the exchange for unroutable messages. It needs any right on the
-// retry queues, on the levels of delays, and on those queues to which queues retry, to see that they
-// exist, which 4.3 tells no one else: write permits to bind them. What is due it publishes to the
-// exchanges of the file.
+// retry queues, on the levels of delays, and on those queues to which queues retry, to see that
+// they exist, which 4.3 tells no one else: write permits to bind them. What is due it publishes to
+// the exchanges of the file.
 func processing(t topology.Compiled) Grant {
 	g := Grant{User: "processor", Purpose: "process"}
 	for _, l := range t.Backoffs {

@@ -7,6 +7,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/retry"
 	"github.com/dlxctl/dlxctl/topology"
@@ -17,13 +18,14 @@ type delayHandler struct {
 	rules    retry.DelayRules
 	delay    topology.Delay
 	topology topology.Compiled
-	log      *slog.Logger
-	trouble  *slog.Logger               // log, which limits lines of the same text
+	trouble  *slog.Logger               // limits lines of the same text
+	probe    *monitor.Probe             // nil: nothing is recorded
 	absent   func(exchange string) bool // nothing can be published to it
 }
 
 // Move decides about a message.
 func (h *delayHandler) Move(d amqp091.Delivery) relay.Move {
+	h.probe.Taken()
 	return h.move(d, h.rules.Decide(failure(d), time.Now()))
 }
 
@@ -39,10 +41,11 @@ func (h *delayHandler) move(d amqp091.Delivery, made retry.DelayDecision) relay.
 // or without a leader.
 func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) relay.Move {
 	tried, _ := m.Note.(retry.DelayDecision)
+	h.probe.Active()
 	now := time.Now()
 	switch {
 	case tried.Outcome == retry.NotTaken:
-		h.describe(h.trouble, d).ErrorContext(context.Background(),
+		h.describe(d).ErrorContext(context.Background(),
 			"unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing",
 			"unroutable_queue", tried.Exchange, "error", reason)
 		return m
@@ -57,13 +60,14 @@ func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) 
 
 // Moved logs a message that is in the unroutable queue now.
 func (h *delayHandler) Moved(d amqp091.Delivery, m relay.Move) {
+	h.probe.Passed()
 	if made, _ := m.Note.(retry.DelayDecision); made.Outcome == retry.NotTaken {
-		h.describe(h.trouble, d).ErrorContext(context.Background(), "moved message to the unroutable queue",
+		h.describe(d).ErrorContext(context.Background(), "moved message to the unroutable queue",
 			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", made.Error)
 	}
 }
 
 // describe returns a logger that names a message.
-func (h *delayHandler) describe(log *slog.Logger, d amqp091.Delivery) *slog.Logger {
-	return log.With("delay", h.delay.Name, "message_id", d.MessageId, "routing_key", d.RoutingKey)
+func (h *delayHandler) describe(d amqp091.Delivery) *slog.Logger {
+	return h.trouble.With("delay", h.delay.Name, "message_id", d.MessageId, "routing_key", d.RoutingKey)
 }

@@ -3,6 +3,7 @@ package processor_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/relay"
 )
 
@@ -49,7 +51,8 @@ func (s *stage) publishDelayedFrom(tb testing.TB, first, n int, longest time.Dur
 	}
 }
 
-// arrivals takes n messages from a queue, and fails if one is early. It returns how often each came.
+// arrivals takes n messages from a queue, and fails if one is early. It returns how often each
+// came.
 func (s *stage) arrivals(tb testing.TB, queue string, n int) map[string]int {
 	tb.Helper()
 	seen := map[string]int{}
@@ -86,8 +89,22 @@ func (s *stage) arrivals(tb testing.TB, queue string, n int) map[string]int {
 func TestDelays(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fmt.Sprintf(delayFile, "24h"))
+	p := s.processor(t)
+	p.Monitor = monitor.New("")
+	served := serve(t, p.Monitor)
+	if _, why := served.get(t, "/readyz"); why != "no processor has started\n" {
+		t.Errorf("before it runs: %s", why)
+	}
+	run(t, p)
 	run(t, s.processor(t))
-	run(t, s.processor(t))
+	for _, path := range []string{"/readyz", "/healthz", "/metrics"} {
+		why := ""
+		brokertest.Eventually(t, path+" to be well", func() bool {
+			status := 0
+			status, why = served.get(t, path)
+			return status == http.StatusOK
+		}, &why)
+	}
 	const n = 300
 	s.publishDelayed(t, n, 9*time.Second)
 	for id, copies := range s.arrivals(t, "work", n) {
@@ -105,6 +122,7 @@ func TestDelaysWithBadHeaders(t *testing.T) {
 	s := newStage(t, fmt.Sprintf(delayFile, "1h"))
 	run(t, s.processor(t))
 	far := time.Now().Add(2 * time.Hour)
+	farText := far.Format(time.RFC3339)
 	for name, tc := range map[string]struct {
 		headers amqp091.Table
 		want    string // what the reason begins with; empty: it comes at once
@@ -125,7 +143,7 @@ func TestDelaysWithBadHeaders(t *testing.T) {
 		"no time":             {amqp091.Table{"x-delay-until": "tomorrow"}, `x-delay-until is "tomorrow", not a time`},
 		"seconds":             {amqp091.Table{"x-delay-until": far.Unix()}, "x-delay-until is "},
 		"a far time":          {amqp091.Table{"x-delay-until": far}, "x-delay-until is more than 1h ahead"},
-		"a far text":          {amqp091.Table{"x-delay-until": far.Format(time.RFC3339)}, "x-delay-until is more than 1h ahead"},
+		"a far text":          {amqp091.Table{"x-delay-until": farText}, "x-delay-until is more than 1h ahead"},
 		"the last time":       {amqp091.Table{"x-delay-until": int64(1<<63 - 1)}, "x-delay-until is more than 1h ahead"},
 		"both":                {amqp091.Table{"x-delay": int32(0), "x-delay-until": far}, "it has both"},
 		"none":                {amqp091.Table{}, ""},
@@ -176,12 +194,13 @@ func TestADelayedMessageIsTheSame(t *testing.T) {
 		"x-delay": int64(1500), "CC": []any{"b", "nowhere"}, "retry-queue": "mine", "count": int64(7),
 		"byte": byte(1), "bool": true, "float": 1.5, "int8": int8(-1), "int16": int16(-2), "int32": int32(-3), "text": "ü",
 		"binary": []byte{0, 255}, "null": nil, "time": time.Unix(1, 0), "decimal": amqp091.Decimal{Scale: 2, Value: 5},
-		"list": []any{int32(1), "a", nil, amqp091.Table{"b": true}}, "table": amqp091.Table{"a": amqp091.Table{"b": int64(1)}},
+		"list":  []any{int32(1), "a", nil, amqp091.Table{"b": true}},
+		"table": amqp091.Table{"a": amqp091.Table{"b": int64(1)}},
 	}
 	sent := amqp091.Publishing{
 		MessageId: "m", Headers: headers, ContentType: "application/json", ContentEncoding: "gzip", DeliveryMode: 2,
-		Priority: 3, CorrelationId: "c", ReplyTo: "r", Expiration: "3600000", Timestamp: time.Unix(5, 0), Type: "t", AppId: "app",
-		Body: []byte("body"),
+		Priority: 3, CorrelationId: "c", ReplyTo: "r", Expiration: "3600000",
+		Timestamp: time.Unix(5, 0), Type: "t", AppId: "app", Body: []byte("body"),
 	}
 	sent.UserId, _, _ = strings.Cut(strings.TrimPrefix(s.target.URL, "amqp://"), ":")
 	s.publish(t, "shop.later", "no queue", sent)
@@ -200,7 +219,8 @@ func TestADelayedMessageIsTheSame(t *testing.T) {
 	if m.RoutingKey != "no queue" || m.Exchange != "events" || m.Expiration != "3600000" {
 		t.Errorf("it came by %s with %q, and expires after %q", m.Exchange, m.RoutingKey, m.Expiration)
 	}
-	s.publish(t, "shop.later", "nowhere", amqp091.Publishing{MessageId: "lost", Headers: amqp091.Table{"x-delay": int32(1000)}})
+	soon := amqp091.Table{"x-delay": int32(1000)}
+	s.publish(t, "shop.later", "nowhere", amqp091.Publishing{MessageId: "lost", Headers: soon})
 	m = s.bury(t, "shop.unroutable")
 	if why, _ := m.Headers["retry-error"].(string); m.MessageId != "lost" || !strings.Contains(why, "NO_ROUTE") {
 		t.Errorf("shop.unroutable has %s: %s", m.MessageId, why)
@@ -208,7 +228,7 @@ func TestADelayedMessageIsTheSame(t *testing.T) {
 	s.allEmpty(t)
 }
 
-// A message whose expiration ends before a processor reads it waits all the same.
+// A message whose expiration ends before a processor reads it still waits.
 func TestADelayedMessageThatExpires(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fmt.Sprintf(delayFile, "24h"))
@@ -226,8 +246,8 @@ func TestADelayedMessageThatExpires(t *testing.T) {
 	s.allEmpty(t)
 }
 
-// Processors are killed again and again, and the node at last. Each message comes, none is early, and
-// there are no more doubles than messages were in flight.
+// Processors are killed again and again, and the node at last. Each message comes, none is early,
+// and there are no more doubles than messages were in flight.
 func TestDelaysSurviveKills(t *testing.T) {
 	t.Parallel()
 	node := brokertest.Node(t)

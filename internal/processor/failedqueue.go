@@ -59,7 +59,10 @@ func (p *Processor) failedQueues(probes monitor.Probes, out *outages, trouble, d
 	}
 	for _, d := range p.Topology.Delays {
 		for _, queue := range d.Queues() {
-			q := &failedQueue{Processor: p, backoff: d.AsBackoff(queue), delay: &d, trouble: trouble, dead: dead, shared: together}
+			q := &failedQueue{
+				Processor: p, backoff: d.AsBackoff(queue), delay: &d, probe: probes.OfQueue(queue),
+				trouble: trouble, dead: dead, shared: together,
+			}
 			all = append(all, q.cautious())
 		}
 	}
@@ -248,15 +251,15 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 	}.Over(ctx, in, out)
 }
 
-// handler returns what decides about the messages of the queue, for messages that are published over
-// out. The caller calls end afterwards.
+// handler returns what decides about the messages of the queue, for messages that are published
+// over out. The caller calls end afterwards.
 func (q *failedQueue) handler(
 	ctx context.Context, out *amqp.Conn, absent func(exchange string) bool,
 ) (made relay.Handler, end func()) {
 	if q.delay != nil {
 		return &delayHandler{
 			rules: retry.NewDelayRules(q.Topology, *q.delay, out.FrameMax()), delay: *q.delay,
-			topology: q.Topology, log: q.Log, trouble: q.trouble, absent: absent,
+			topology: q.Topology, trouble: q.trouble, probe: q.probe, absent: absent,
 		}, func() {}
 	}
 	lookup := q.newLookup(ctx)

@@ -156,7 +156,8 @@ func (r DelayRules) due(headers map[string]any, now time.Time) (due time.Time, p
 	until, dated := headers[topology.HeaderDelayUntil]
 	longest := r.delay.Max
 	tooFar := func(header string) string {
-		return fmt.Sprintf("%s is more than %s ahead, the longest delay of %s", header, topology.FormatDelay(longest), r.delay.Name)
+		return fmt.Sprintf("%s is more than %s ahead, the longest delay of %s",
+			header, topology.FormatDelay(longest), r.delay.Name)
 	}
 	switch {
 	case delays && dated:
@@ -261,6 +262,7 @@ func (r DelayRules) ToUnroutable(d Message, cause Cause, why string, now time.Ti
 		made.Headers = with
 	}
 	return DelayDecision{
-		Outcome: NotTaken, Exchange: made.Exchange, Key: made.Key, Headers: made.Headers, DueAt: m.due, Error: why, Cause: cause,
+		Outcome: NotTaken, Exchange: made.Exchange, Key: made.Key, Headers: made.Headers, DueAt: m.due,
+		Error: why, Cause: cause,
 	}
 }

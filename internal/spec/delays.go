@@ -89,14 +89,14 @@ func (c *compiler) delays() {
 	}
 }
 
-// keeping returns the arguments of a queue of a delay. It is a quorum queue, whatever the type of the
-// file: a classic queue may lose a message that it dead-letters.
+// keeping returns the arguments of a queue of a delay. It is a quorum queue, whatever the type of
+// the file: a classic queue may lose a message that it dead-letters.
 func keeping() topology.Arguments {
 	return topology.Arguments{topology.ArgQueueType: topology.Quorum, topology.ArgDeliveryLimit: topology.Unlimited}
 }
 
-// leading returns the arguments of a queue that dead-letters to an exchange, at least once, with the
-// keys that a message has.
+// leading returns the arguments of a queue that dead-letters to an exchange, at least once, with
+// the keys that a message has.
 func leading(exchange string) topology.Arguments {
 	args := keeping().With(topology.ArgDeadLetterExchange, exchange)
 	deadLetterSafely(args)

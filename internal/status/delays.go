@@ -25,8 +25,8 @@ type Delay struct {
 	// Levels are the levels that have messages, the shortest first. The first says when the next
 	// message may be due at the latest, if it is in its last level.
 	Levels []Tier `json:"-"`
-	// Processors is how many consumers the intake queue has. ProcessorsUnknown says that the broker did
-	// not report it.
+	// Processors is how many consumers the intake queue has. ProcessorsUnknown says that the broker
+	// did not report it.
 	Processors        int64 `json:"processors"`
 	ProcessorsUnknown bool  `json:"processorsUnknown,omitempty"`
 	// Unprocessed says that the queues exist and no processor consumes them, and Asked that the intake
@@ -97,7 +97,8 @@ func (m *maker) unprocessedDelays(accepted bool) {
 			line += " (" + plan.ByStatistics + ")"
 		}
 		m.report(Problem{
-			Name: topology.WarnNoProcessor, Note: accepted, Text: line, Command: m.o.Command("process"), Queues: []string{d.queue},
+			Name: topology.WarnNoProcessor, Note: accepted, Text: line, Command: m.o.Command("process"),
+			Queues: []string{d.queue},
 		})
 	}
 }
