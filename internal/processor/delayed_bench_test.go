@@ -12,8 +12,8 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
-// BenchmarkDelays measures how late delayed messages of 1 KiB are, whose delays are random, up to 20
-// seconds. The node, the publisher, the processor and the consumer share the machine.
+// BenchmarkDelays measures how late delayed messages of 1 KiB are, whose delays are random, up to
+// 20 seconds. The node, the publisher, the processor and the consumer share the machine.
 func BenchmarkDelays(b *testing.B) {
 	node := brokertest.Node(b)
 	for _, rate := range []int{100, 500, 2000} {

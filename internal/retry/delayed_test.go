@@ -10,9 +10,9 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// However late each level is, and with whatever longest delay each processor has, a message is never
-// early, comes after few levels, and at most a shortest level later than those made it. Its headers,
-// key and expiration are as they were.
+// However late each level is, and with whatever longest delay each processor has, a message is
+// never early, comes after few levels, and at most a shortest level later than those made it. Its
+// headers, key and expiration are as they were.
 func TestADelayEndsInTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -67,14 +67,17 @@ func TestForgedDelays(t *testing.T) {
 		topology.HeaderDelayDue: now.Add(time.Hour).UnixMilli(), topology.HeaderDelayLevel: int32(1),
 		topology.HeaderDeath: []any{map[string]any{"queue": d.Levels[1].Queue, "reason": "expired"}},
 	}
-	for exchange, want := range map[string]DelayOutcome{"": Due, d.Name: Due, "events": Due, d.LevelExchange: Due, d.Due: Waits} {
+	for exchange, want := range map[string]DelayOutcome{
+		"": Due, d.Name: Due, "events": Due, d.LevelExchange: Due, d.Due: Waits,
+	} {
 		made := NewDelayRules(topology.Compiled{Name: "shop"}, d, 0).Decide(Message{Exchange: exchange, Headers: forged}, now)
 		if made.Outcome != want {
 			t.Errorf("by the exchange %q it is %s, not %s", exchange, made.Outcome, want)
 		}
 	}
 	for queue, want := range map[string]DelayOutcome{
-		d.Levels[0].Queue: Waits, d.Intake: Due, "work": Due, "shop.delay.level.1s.other": Due, "other.delay.level.1s.shop.later": Due,
+		d.Levels[0].Queue: Waits, d.Intake: Due, "work": Due, "shop.delay.level.1s.other": Due,
+		"other.delay.level.1s.shop.later": Due,
 	} {
 		h := maps.Clone(forged)
 		h[topology.HeaderDeath] = []any{map[string]any{"queue": queue, "reason": "expired"}}
