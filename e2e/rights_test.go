@@ -191,6 +191,10 @@ func TestRightsSuffice(t *testing.T) {
 	}
 
 	ci = as(t, target, union(grants[0], generate.Rights(compiled(t, rightsLess))[0]))
+	brokertest.Eventually(t, "the queues of the delay to count no message", func() bool {
+		_, out := dlxctl(ci, "plan", "-f", less)
+		return !strings.Contains(out, "the delay shop.later is no longer in the file")
+	})
 	succeeds(t, ci, "apply", "--yes", "--wait",
 		"--allow", "drops-routing", "--allow", "loses-messages", "--allow", "stops-consumers", "-f", less)
 	succeeds(t, ci, "plan", "--detailed-exitcode", "-f", less)
