@@ -25,6 +25,7 @@ exchanges:
   - {name: events}
   - {name: inner, type: direct, bindings: [{exchange: events, key: in}]}
   - {name: legacy.bus, external: true}
+delays: [{name: shop.later, to: events, max: 2s}]
 queues:
   - {name: billing, owner: team, bindings: [{exchange: events, key: order}]}
   - {name: mail, dead: {queue: graves}, bindings: [{exchange: legacy.bus, key: mail}]}
@@ -39,7 +40,7 @@ name: shop
 defaults: {backoff: none, type: classic}
 queues:
   - {name: rest, dead: shared}
-removed: [billing, mail, parked]
+removed: [billing, mail, parked, shop.later]
 `
 
 // prepared returns a virtual host with the external objects of the files, and the paths of both
@@ -174,6 +175,14 @@ func TestRightsSuffice(t *testing.T) {
 	if again := <-deliveries; again.MessageId != "m" || again.Ack(false) != nil {
 		t.Fatalf("the retried message is %q, not m", again.MessageId)
 	}
+	brokertest.PublishConfirmed(t, users["publisher"].Channel(t), "shop.later", "order",
+		amqp091.Publishing{MessageId: "later", Headers: amqp091.Table{"x-delay": int32(1000)}})
+	p := start(t, users["processor"], "process", "-f", shop)
+	if due := <-deliveries; due.MessageId != "later" || due.Ack(false) != nil {
+		t.Fatalf("the delayed message is %q, not later", due.MessageId)
+	}
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
 	if err := team.QueueUnbind("billing", "order", "events", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -182,6 +191,10 @@ func TestRightsSuffice(t *testing.T) {
 	}
 
 	ci = as(t, target, union(grants[0], generate.Rights(compiled(t, rightsLess))[0]))
+	brokertest.Eventually(t, "the queues of the delay to count no message", func() bool {
+		_, out := dlxctl(ci, "plan", "-f", less)
+		return !strings.Contains(out, "the delay shop.later is no longer in the file")
+	})
 	succeeds(t, ci, "apply", "--yes", "--wait",
 		"--allow", "drops-routing", "--allow", "loses-messages", "--allow", "stops-consumers", "-f", less)
 	succeeds(t, ci, "plan", "--detailed-exitcode", "-f", less)

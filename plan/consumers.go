@@ -32,6 +32,11 @@ func Decisive(p Plan, want topology.Compiled, state topology.State) []string {
 			out = append(out, l.FailedQueue)
 		}
 	}
+	for _, d := range want.Delays {
+		if u, exists := state.Usage[d.Intake]; exists && u.Consumers == 0 {
+			out = append(out, d.Intake)
+		}
+	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
@@ -50,12 +55,16 @@ type Unprocessed struct {
 // holds at this moment. A file may accept that a queue has none, where a processor runs now and
 // then.
 func (r *resolver) unprocessed() (list []Unprocessed, f findings) {
-	for _, l := range r.want.Backoffs {
-		_, exists := r.state.Usage[l.FailedQueue]
-		u := r.usage(l.FailedQueue)
+	read := text.Each(r.want.Backoffs, func(b topology.Backoff) string { return b.FailedQueue })
+	for _, d := range r.want.Delays { // who reads its other queue reads this one
+		read = append(read, d.Intake)
+	}
+	for _, queue := range read {
+		_, exists := r.state.Usage[queue]
+		u := r.usage(queue)
 		suspect := u.ConsumersAsked || u.Ready > 0 && u.Unacknowledged == 0
-		if exists && suspect && !u.MayBeConsumed() && !r.accepts(topology.WarnNoProcessor, l.FailedQueue) {
-			missing := Unprocessed{l.FailedQueue, u.Ready + u.Unacknowledged, u.ConsumersAsked}
+		if exists && suspect && !u.MayBeConsumed() && !r.accepts(topology.WarnNoProcessor, queue) {
+			missing := Unprocessed{queue, u.Ready + u.Unacknowledged, u.ConsumersAsked}
 			list = append(list, missing)
 			f.warnings = append(f.warnings, missing.warning())
 		}

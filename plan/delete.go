@@ -20,7 +20,7 @@ func (r resolved) stake(q topology.Queue) (*topology.Usage, []topology.Hazard) {
 	if u.MayBeConsumed() {
 		hazards = append(hazards, topology.StopsConsumers)
 	}
-	if r.routed[q.Name] {
+	if r.routed[q.Name] && q.Label.Delay == "" { // the exchange of the delay has the hazard
 		hazards = append(hazards, topology.DropsRouting)
 	}
 	return &u, hazards
@@ -124,7 +124,7 @@ func takes(bindings []string) string {
 // remedy says what saves the messages of a failed queue that is deleted. It is empty
 // for any other change, and for an empty queue.
 func remedy(c Change) string {
-	if c.Label.Role != topology.RoleFailed || c.Kind != topology.KindQueue || c.Stake == nil ||
+	if c.Label.Role != topology.RoleFailed || c.Label.Delay != "" || c.Kind != topology.KindQueue || c.Stake == nil ||
 		c.Stake.Ready+c.Stake.Unacknowledged == 0 {
 		return ""
 	}

@@ -81,6 +81,11 @@ func (n *needs) queue(name string, by target) {
 		return
 	}
 	top := n.now.resolver.want.Name
+	if label.Delay != "" {
+		n.exchange(target{topology.LevelExchangeName(top, label.Delay), by.key, by.known})
+		n.exchange(target{topology.UnroutableName(top), by.key, by.known})
+		return
+	}
 	for _, exchange := range []string{
 		topology.RetryExchangeName(top, label.Backoff),
 		topology.DeadLetterName(top), topology.UnroutableName(top),

@@ -33,6 +33,7 @@ type orphans struct {
 	losesDLX map[string][]string
 
 	tiers map[string][]retiredTier // the tiers among retired, by backoff
+	waits map[string]int64         // the delays that are no longer in the file and have messages; see delays
 	loops map[string]bool          // the backoffs whose failed queue is retired and stays; see retireFailed
 	kept  map[topology.Key]bool    // what legacy queues still need; see living
 	// outdated are the previous dead-letter queues that are deleted.
@@ -59,6 +60,7 @@ func (r *resolver) orphans(routes rerouting, matched matchedBindings) *orphans {
 // publishes once, and then no more for a while.
 func (r *orphans) collect() {
 	r.living()
+	r.delays()
 	queues := r.queues()
 	r.warnOfTiers()
 	_, returns := byName(r.want.Exchanges,
@@ -78,7 +80,8 @@ func (r *orphans) collect() {
 		if _, wanted := exchanges[e.Name]; !wanted && r.owns(e.Arguments) && !r.switches(e.Name) {
 			e.Label = r.labelOf(e.Name, topology.RoleBusiness)
 			r.found.Exchanges = append(r.found.Exchanges, e)
-			if keeps && leadsBack(e.Label) || r.keptLoop(e.Label) || r.keeps(topology.KindExchange, e.Name) ||
+			if keeps && leadsBack(e.Label) || r.keptLoop(e.Label) || r.waits[e.Name] > 0 ||
+				r.keeps(topology.KindExchange, e.Name) ||
 				slices.Contains(r.retired, e.Name) {
 				r.stay.Exchanges = append(r.stay.Exchanges, e)
 			}
@@ -91,7 +94,8 @@ func (r *orphans) collect() {
 			b.Label = r.labelOf(b.Source, topology.RoleBusiness)
 			r.found.Bindings = append(r.found.Bindings, b)
 			if keeps && leadsBack(b.Label) && !leadsTo(b, going) || r.keptLoop(b.Label) &&
-				b.Label.Role == topology.RoleRetry || r.keeps(topology.KindBinding, id) {
+				b.Label.Role == topology.RoleRetry || r.waits[b.Source] > 0 || r.waits[b.Label.Delay] > 0 ||
+				r.keeps(topology.KindBinding, id) {
 				r.stay.Bindings = append(r.stay.Bindings, b)
 			}
 		}
@@ -147,7 +151,10 @@ func (r *orphans) queues() []topology.Queue {
 			out = append(out, q)
 			continue
 		}
-		if q.Label.Role == topology.RoleRetry && r.retires(q, bound[q.Name]) {
+		if q.Label.Delay != "" && r.retiresLevel(q, bound[q.Name]) {
+			continue
+		}
+		if q.Label.Delay == "" && q.Label.Role == topology.RoleRetry && r.retires(q, bound[q.Name]) {
 			continue
 		}
 		if r.previousDeadLetterQueue(q) {
@@ -204,7 +211,7 @@ func (r *orphans) retireFailed(q topology.Queue) {
 // keptLoop reports whether an object belongs to the loop of a backoff whose failed queue
 // is not deleted yet.
 func (r *orphans) keptLoop(l topology.Label) bool {
-	return (l.Role == topology.RoleFailed || l.Role == topology.RoleRetry) && r.loops[l.Backoff]
+	return r.waits[l.Delay] > 0 || (l.Role == topology.RoleFailed || l.Role == topology.RoleRetry) && r.loops[l.Backoff]
 }
 
 // leadsBack reports whether a message that left a tier goes through what has

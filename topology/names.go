@@ -118,6 +118,9 @@ func LabelOf(topology, name string) (Label, bool) {
 		AnyFailedExchangeName(topology), NextExchangeName(AnyFailedExchangeName(topology)):
 		return Label{Role: RoleFailed}, true
 	}
+	if label, ok := DelayOf(topology, name); ok {
+		return label, true
+	}
 	if queue, ok := strings.CutSuffix(name, deadSuffix); ok {
 		return Label{Role: RoleDeadLetter, Queue: queue}, true
 	}

@@ -55,6 +55,8 @@ type Compiled struct {
 	// Native are the backoffs that a work queue uses and whose retries are left to RabbitMQ, by name.
 	// They have no failed queue and no retry exchange, and their tiers have no queue.
 	Native []Backoff `json:"native,omitempty"`
+	// Delays are the exchanges whose messages come to another exchange later, by name.
+	Delays []Delay `json:"delays,omitempty"`
 	// WorkQueues are the declared work queues in the order of the file.
 	WorkQueues []WorkQueue `json:"workQueues"`
 	// Matches are the entries of the file that cover queues by a pattern, in its order.
@@ -310,6 +312,9 @@ type Label struct {
 	Role Role `json:"role"`
 	// Backoff is the backoff that a failed or retry object belongs to.
 	Backoff string `json:"backoff"`
+	// Delay is the delay that an object belongs to: failed where the processor reads, retry where
+	// messages wait.
+	Delay string `json:"delay,omitempty"`
 	// Queue is the work queue that the object was made for. Empty for objects
 	// shared by several.
 	Queue string `json:"queue"`
@@ -582,6 +587,7 @@ func (t *Topology) Sort() []string {
 // keep the order of the file.
 func (c *Compiled) Sort() []string {
 	slices.SortFunc(c.Backoffs, func(a, b Backoff) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Delays, func(a, b Delay) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Native, func(a, b Backoff) int { return cmp.Compare(a.Name, b.Name) })
 	return c.Topology.Sort()
 }

@@ -113,6 +113,9 @@ func statisticsFor(p plan.Plan, want topology.Compiled, state topology.State) []
 	for _, l := range want.Backoffs {
 		out = append(out, l.FailedQueue)
 	}
+	for _, d := range want.Delays {
+		out = append(out, d.Intake)
+	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }

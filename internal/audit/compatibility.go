@@ -152,7 +152,8 @@ func delayedPlugin() check {
 			"with that node, or when the plugin is disabled. Nothing " +
 			"tells a publisher that a delayed message reaches no queue. No release of the plugin is for RabbitMQ 4.3, which " +
 			"refuses the exchange: there it is an error.",
-		Fix: "For retries use queues with a TTL, such as a backoff of dlxctl.",
+		Fix: "For retries use queues with a TTL, such as a backoff of dlxctl; for other messages a delay of dlxctl, which takes " +
+			"the header x-delay.",
 		Hit: Example{Definitions: `{"exchanges": [{"name": "later", "type": "x-delayed-message", "durable": true,
   "arguments": {"x-delayed-type": "direct"}}]}`},
 		Miss: Example{Definitions: boundTo("topic", "order.*", "")},
@@ -163,7 +164,7 @@ func delayedPlugin() check {
 		f := Finding{
 			Evidence:    "exchange of type x-delayed-message",
 			Consequence: "messages that wait there are lost with the node that holds them",
-			Remedy:      "decide how messages should wait instead: retries in a backoff of dlxctl, other delays in a queue with a TTL",
+			Remedy:      "decide how messages should wait instead: retries in a backoff of dlxctl, other messages in a delay of dlxctl",
 		}
 		if x.in.Live != nil {
 			if n, known := x.in.Live.Delayed[e.Name]; known {

@@ -145,8 +145,9 @@ func migrating(t topology.Compiled) Grant {
 
 // processing reads the failed queues and publishes to the exchanges that pick
 // the tier, or to the exchange for unroutable messages. It needs any right on the
-// retry queues, and on those to which queues retry, to see that they exist, which 4.3
-// tells no one else: write permits to bind them.
+// retry queues, on the levels of delays, and on those queues to which queues retry, to see that
+// they exist, which 4.3 tells no one else: write permits to bind them. What is due it publishes to
+// the exchanges of the file.
 func processing(t topology.Compiled) Grant {
 	g := Grant{User: "processor", Purpose: "process"}
 	for _, l := range t.Backoffs {
@@ -156,7 +157,14 @@ func processing(t topology.Compiled) Grant {
 			g.Tags = []string{"management"}
 		}
 	}
-	if len(t.Backoffs) > 0 {
+	for _, d := range t.Delays {
+		g.Write = append(g.Write, exactly(d.LevelExchange), exactly(d.To))
+		for _, l := range d.Levels {
+			g.Write = append(g.Write, exactly(l.Queue))
+		}
+		g.Read = append(g.Read, exactly(d.Intake), exactly(d.Due))
+	}
+	if len(t.Backoffs)+len(t.Delays) > 0 {
 		g.Write = append(g.Write, exactly(topology.UnroutableName(t.Name)))
 	}
 	for _, w := range t.WorkQueues {
@@ -234,6 +242,9 @@ func publishing(t topology.Compiled) Grant {
 		if e.Label.Role == topology.RoleBusiness && !e.Internal {
 			g.Write = append(g.Write, exactly(e.Name))
 		}
+	}
+	for _, d := range t.Delays {
+		g.Write = append(g.Write, exactly(d.Name))
 	}
 	return g
 }

@@ -188,6 +188,8 @@ func (l *layout) generated(e *entry, g *group) string {
 		}
 		return fmt.Sprintf("backoff %s: %s; %s; dead %s (%s)", text.Name(e.name), e.backoff.DelaysText(),
 			text.Count(e.queues, "queue"), e.backoff.DeadText(), g)
+	case delaySubject:
+		return fmt.Sprintf("delay %s: %s", text.Name(e.name), g)
 	case sharedSubject, exchangeSubject:
 	}
 	return "shared by the topology: " + g.String()

@@ -8,7 +8,7 @@ import (
 )
 
 // subject is what a person reads a change as part of: a work queue, a declared exchange, a
-// backoff, or what all of a topology share, which has no name.
+// backoff, a delay, or what all of a topology share, which has no name.
 type subject struct {
 	kind subjectKind
 	name string
@@ -20,6 +20,7 @@ type subjectKind int
 const (
 	exchangeSubject subjectKind = iota
 	backoffSubject
+	delaySubject
 	queueSubject
 	sharedSubject
 )
@@ -31,6 +32,8 @@ func subjectOf(c plan.Change) subject {
 	b, isBinding := c.Object().(topology.Binding)
 	address, addressed := strings.CutPrefix(b.Key, topology.AddressKey(""))
 	switch role := c.Label.Role; {
+	case c.Label.Delay != "":
+		return subject{delaySubject, c.Label.Delay}
 	case c.Label.Backoff != "":
 		return subject{backoffSubject, c.Label.Backoff}
 	case isBinding && role == topology.RoleBusiness && b.DestinationType == topology.ToExchange:
@@ -63,7 +66,7 @@ func placeOf(p plan.Plan, c plan.Change) topology.Place {
 
 func placeOfSubject(p plan.Plan, s subject) topology.Place {
 	switch s.kind {
-	case exchangeSubject:
+	case exchangeSubject, delaySubject:
 		return p.Places[topology.Key{Kind: topology.KindExchange, Name: s.name}]
 	case queueSubject:
 		for _, m := range p.Matches {

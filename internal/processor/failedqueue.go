@@ -27,10 +27,11 @@ import (
 type failedQueue struct {
 	*Processor
 	backoff   topology.Backoff
-	probe     *monitor.Probe // nil without a monitor
-	trouble   *slog.Logger   // Log, which limits lines of the same text
-	dead      *slog.Logger   // Log, which limits lines about dead letters of the same queue
-	outages   *outages       // nil: no backoff says what an outage is
+	delay     *topology.Delay // nil: the queue is the failed queue of a backoff. Else see Delay.AsBackoff
+	probe     *monitor.Probe  // nil without a monitor
+	trouble   *slog.Logger    // Log, which limits lines of the same text
+	dead      *slog.Logger    // Log, which limits lines about dead letters of the same queue
+	outages   *outages        // nil: no backoff says what an outage is
 	shared    *shared
 	caution   relay.Caution
 	connected bool // at least once
@@ -54,10 +55,24 @@ func (p *Processor) failedQueues(probes monitor.Probes, out *outages, trouble, d
 		if b.Outage != nil {
 			q.outages = out
 		}
-		q.caution = relay.Caution{Prefetch: p.Prefetch, Bytes: p.PrefetchBytes, Report: q.report, Held: q.held}
-		all = append(all, q)
+		all = append(all, q.cautious())
+	}
+	for _, d := range p.Topology.Delays {
+		for _, queue := range d.Queues() {
+			q := &failedQueue{
+				Processor: p, backoff: d.AsBackoff(queue), delay: &d, probe: probes.OfQueue(queue),
+				trouble: trouble, dead: dead, shared: together,
+			}
+			all = append(all, q.cautious())
+		}
 	}
 	return all
+}
+
+// cautious returns q with what keeps messages from being published over and over.
+func (q *failedQueue) cautious() *failedQueue {
+	q.caution = relay.Caution{Prefetch: q.Prefetch, Bytes: q.PrefetchBytes, Report: q.report, Held: q.held}
+	return q
 }
 
 // run processes the queue until ctx ends, or until the queue is empty with UntilEmpty.
@@ -210,27 +225,14 @@ func (q *failedQueue) logRetry(ctx context.Context, err error, pause time.Durati
 
 // relay runs one relay over a pair of channels.
 func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTimeout time.Duration) error {
-	lookup := q.newLookup(ctx)
-	defer lookup.close()
 	var missing unavailables
 	absent := func(exchange string) bool { return missing.has(exchange) }
-	h := &handler{
-		rules:   retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists),
-		backoff: q.backoff, outages: q.outages, absent: absent,
-		topology: q.Topology, log: q.Log, trouble: q.trouble, dead: q.dead, probe: q.probe,
-		show: q.Show, refused: map[uint64]bool{},
-	}
-	h.knowing = h.rules
-	if q.outages != nil {
-		h.knowing = h.rules.Knowing(broker.Tick, h.state)
-	}
-	if q.tells() {
-		h.tell, h.alike = q.tell, deadletter.NewAlike()
-	}
+	handler, end := q.handler(ctx, out, absent)
+	defer end()
 	return relay.Drive{
 		Queue: q.backoff.FailedQueue, Caution: &q.caution,
 		Relay: relay.Relay{
-			Handler: h, Grace: q.Grace, UntilEmpty: q.UntilEmpty, ConfirmTimeout: confirmTimeout,
+			Handler: handler, Grace: q.Grace, UntilEmpty: q.UntilEmpty, ConfirmTimeout: confirmTimeout,
 			Absent: absent,
 		},
 		Open: func(ctx context.Context, in, _ *amqp.Conn) (err error) {
@@ -247,6 +249,34 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 			return nil
 		},
 	}.Over(ctx, in, out)
+}
+
+// handler returns what decides about the messages of the queue, for messages that are published
+// over out. The caller calls end afterwards.
+func (q *failedQueue) handler(
+	ctx context.Context, out *amqp.Conn, absent func(exchange string) bool,
+) (made relay.Handler, end func()) {
+	if q.delay != nil {
+		return &delayHandler{
+			rules: retry.NewDelayRules(q.Topology, *q.delay, out.FrameMax()), delay: *q.delay,
+			topology: q.Topology, trouble: q.trouble, probe: q.probe, absent: absent,
+		}, func() {}
+	}
+	lookup := q.newLookup(ctx)
+	h := &handler{
+		rules:   retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists),
+		backoff: q.backoff, outages: q.outages, absent: absent,
+		topology: q.Topology, log: q.Log, trouble: q.trouble, dead: q.dead, probe: q.probe,
+		show: q.Show, refused: map[uint64]bool{},
+	}
+	h.knowing = h.rules
+	if q.outages != nil {
+		h.knowing = h.rules.Knowing(broker.Tick, h.state)
+	}
+	if q.tells() {
+		h.tell, h.alike = q.tell, deadletter.NewAlike()
+	}
+	return h, lookup.close
 }
 
 // activeSink is a sink that records each publish with a probe, so that a message that

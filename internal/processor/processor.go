@@ -156,6 +156,9 @@ func (p *Processor) tells() bool { return p.Notifier != nil || p.Targets != nil 
 
 // hasWork fails if the topology has no failed queue.
 func (p *Processor) hasWork() error {
+	if len(p.Topology.Delays) > 0 {
+		return nil
+	}
 	if len(p.Topology.Backoffs) == 0 && len(p.Topology.Native) > 0 {
 		return fmt.Errorf("RabbitMQ does all retries of the topology %q (engine: native): there is nothing to process", p.Topology.Name)
 	}
@@ -174,7 +177,7 @@ func (p *Processor) Check(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	for _, b := range p.Topology.Backoffs {
+	for _, b := range p.Topology.Read() {
 		if err := check(ctx, conn, p.Topology, b, p.Log); err != nil {
 			return withFix(err)
 		}
@@ -270,7 +273,7 @@ func (p *Processor) empty(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer conn.Close()
-	for _, b := range p.Topology.Backoffs {
+	for _, b := range p.Topology.Read() {
 		if empty, err := conn.Empty(b.FailedQueue); err != nil || !empty {
 			return false, err
 		}

@@ -65,6 +65,16 @@ func (q *failedQueue) findUnavailable(ctx context.Context, in *amqp.Conn) (unava
 		q.Log.ErrorContext(ctx, "nothing can be published to the exchange of the unroutable queue: unroutable messages wait; "+
 			"'dlxctl apply' creates it, 'dlxctl rights' prints the right", "exchange", u.exchange)
 	}
+	if q.delay != nil {
+		if u, err = q.lookFor(in, q.delay.To); err != nil {
+			return nil, err
+		}
+		if u != nil {
+			out = append(out, u)
+			q.Log.ErrorContext(ctx, "nothing can be published to the exchange of a delay: messages that are due wait; "+
+				"'dlxctl apply' creates it, 'dlxctl rights' prints the right", "exchange", u.exchange, "delay", q.delay.Name)
+		}
+	}
 	if q.outages == nil {
 		return out, nil
 	}

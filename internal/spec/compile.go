@@ -32,10 +32,12 @@ func Compile(s *Spec) (topology.Compiled, error) {
 	for _, e := range s.Exchanges {
 		c.declared(e)
 	}
-	if len(s.Matches) > 0 || slices.ContainsFunc(s.Queues, func(q Queue) bool { return !q.Unmanaged }) {
+	managed := func(q Queue) bool { return !q.Unmanaged }
+	if len(s.Matches) > 0 || len(s.Delays) > 0 || slices.ContainsFunc(s.Queues, managed) {
 		c.safetyNet()
 	}
 	c.loops()
+	c.delays()
 	for _, q := range s.Queues {
 		c.work(q)
 		if q.Replace {

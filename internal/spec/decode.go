@@ -111,6 +111,7 @@ func decode(version string, files []Source, lookup func(string) (string, bool)) 
 	for _, f := range roots {
 		d.file = f.file
 		d.exchanges(f)
+		d.delays(f)
 	}
 	for i, f := range roots {
 		d.file, d.defaults = f.file, inherited[i]

@@ -68,6 +68,7 @@ func fileKeys() []key {
 			"queues", "Work queues.", false,
 			list(shape{types: []string{"object"}, keys: queueKeys(), oneOf: []string{"name", "match"}}),
 		},
+		{"delays", "Exchanges whose messages come to another exchange later, when each is due.", false, list(object(delayKeys()))},
 		{"messages", "How the bodies of messages are read, and what is masked in them, where dlxctl shows messages. Nothing of it is on the broker.", false, object(messagesKeys())},
 		{"notify", "Where dlxctl process sends notices of dead letters. Nothing of it is on the broker.", false, list(object(notifyKeys()))},
 		{"removed", "Queues and exchanges that were removed from the file on purpose: apply may delete them although routing ends (hazard drops-routing), without --allow.", false, list(anyText())},
@@ -167,6 +168,14 @@ func exchangeKeys() []key {
 		{"internal", "Clients may not publish to it. Default: false.", false, boolean()},
 		{"external", "Another team manages it: it must exist, and dlxctl never creates, changes or deletes it. Default: false.", false, boolean()},
 		{"bindings", "Bindings from other exchanges to this one.", false, list(object(bindingKeys()))},
+	}
+}
+
+func delayKeys() []key {
+	return []key{
+		{"name", "Name of the exchange that publishers use. The header x-delay or x-delay-until of a message says when it is due.", true, anyText()},
+		{"to", "Exchange of the file to which a message that is due is published.", true, anyText()},
+		{"max", "How far ahead a message may be due, 1s or more. Default: 24h.", false, delay()},
 	}
 }
 

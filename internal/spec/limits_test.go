@@ -74,7 +74,7 @@ func TestLimits(t *testing.T) { //nolint:paralleltest // it measures what the wh
 		},
 		"nothing but wrong keys": {
 			head + repeated(400_000, "k%d:\n"),
-			`f:4:1: the file has no key "k0"; its keys are version, name, vhost, cluster, countHeader, defaults, backoff, exchanges, queues, messages, notify, removed, accept`, "1000 problems in f; reading stopped there",
+			`f:4:1: the file has no key "k0"; its keys are version, name, vhost, cluster, countHeader, defaults, backoff, exchanges, queues, delays, messages, notify, removed, accept`, "1000 problems in f; reading stopped there",
 		},
 		"not YAML after many lines": {
 			strings.Repeat("a: 1\n", 800_000) + "b: [",

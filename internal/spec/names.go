@@ -19,6 +19,7 @@ func checkNames(s *Spec) []Problem {
 		n.retry[topology.RetryExchangeName(s.Name, b.Name)] = b.Name
 	}
 	n.declaredExchanges()
+	n.delays()
 	n.declaredQueues()
 	n.deadQueues()
 	n.removed()
@@ -52,6 +53,32 @@ func (n *names) declaredExchanges() {
 		if what := n.reservedExchange(e.Name); what != "" {
 			n.add(e.Pos, "rename it, or the topology", "exchange %q has the name that dlxctl uses for %s", e.Name, what)
 		}
+	}
+}
+
+// delays checks the exchanges of the delays against those of the file and each other.
+func (n *names) delays() {
+	first := map[string]Pos{}
+	for _, e := range n.spec.Exchanges {
+		first[e.Name] = e.Pos
+	}
+	for _, x := range n.spec.Delays {
+		if pos, twice := first[x.Name]; twice && x.Name != "" {
+			n.add(x.Pos, "rename one", "exchange %q is already declared at %s", x.Name, pos)
+			continue
+		}
+		first[x.Name] = x.Pos
+		if what := n.reservedExchange(x.Name); what != "" {
+			n.add(x.Pos, "rename it, or the topology", "exchange %q has the name that dlxctl uses for %s", x.Name, what)
+		}
+		made := topology.NewDelay(n.spec.Name, x.Name, x.To, x.Max)
+		longest := made.LevelExchange
+		for _, l := range made.Levels {
+			if len(l.Queue) > len(longest) {
+				longest = l.Queue
+			}
+		}
+		n.length(x.Pos, "delay", x.Name, longest)
 	}
 }
 
@@ -157,6 +184,9 @@ func (n *names) reservedExchange(name string) string {
 			return fmt.Sprintf("the exchange that routes retries while the tiers of backoff %s change", backoff)
 		}
 	}
+	if topology.IsDelayName(s.Name, name) {
+		return "the exchanges of delays"
+	}
 	if strings.HasPrefix(name, topology.SwitchPrefix(s.Name)) {
 		return "the switch exchange of a migration"
 	}
@@ -185,6 +215,9 @@ func (n *names) reservedQueue(name string) string {
 	}
 	if topology.IsRetryQueueName(s.Name, name) {
 		return "a retry queue"
+	}
+	if topology.IsDelayName(s.Name, name) {
+		return "the queues of delays"
 	}
 	if strings.HasPrefix(name, topology.HoldName(s.Name, "")) {
 		return "the queues of dlxctl desk"

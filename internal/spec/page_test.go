@@ -22,7 +22,7 @@ func tables() map[string][]key {
 		"file": fileKeys(), "defaults": defaultsKeys(),
 		"backoff": backoffKeys(), "tier": tierKeys(), "outage": outageKeys(), "exponential": exponentialKeys(),
 		"linear":   linearKeys(),
-		"exchange": exchangeKeys(), "queue": queueKeys(), "dead": deadKeys(), "binding": bindingKeys(),
+		"exchange": exchangeKeys(), "delay": delayKeys(), "queue": queueKeys(), "dead": deadKeys(), "binding": bindingKeys(),
 		"severity": severityKeys(), "rule": severityRuleKeys(), "notify": notifyKeys(),
 		"messages": messagesKeys(), "type": messageTypeKeys(), "redact": redactKeys(),
 	}

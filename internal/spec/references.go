@@ -34,8 +34,9 @@ func (d *decoder) references() {
 		uses[m.Backoff] = append(uses[m.Backoff], q)
 	}
 	d.undeclaredExchanges()
+	d.delaysTo()
 	d.replaced()
-	if len(d.spec.Queues) == 0 && len(d.spec.Matches) == 0 && len(d.problems) == 0 {
+	if len(d.spec.Queues) == 0 && len(d.spec.Delays) == 0 && len(d.spec.Matches) == 0 && len(d.problems) == 0 {
 		d.warn(d.spec.NamePos, topology.WarnNoQueues, d.spec.Name, fmt.Sprintf("the topology %q has no queues", d.spec.Name),
 			"apply creates no queue, and deletes the queues that it created earlier")
 	}

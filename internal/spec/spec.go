@@ -47,6 +47,7 @@ type Spec struct {
 	Type      string
 	Backoffs  []Backoff // in the order of the files
 	Exchanges []Exchange
+	Delays    []Delay
 	Queues    []Queue
 	// Matches are the entries of queues that cover them by a pattern.
 	Matches []Match
@@ -131,6 +132,18 @@ type Exchange struct {
 	TypeBy    Pos       // where an overlay sets the type; zero: no overlay does
 	Pos       Pos
 	Overlay   Pos // see [Queue]
+}
+
+// Delay is an exchange whose messages come to another exchange later.
+type Delay struct {
+	Name string
+	// To is an exchange of the file to which clients may publish.
+	To    string
+	ToPos Pos
+	// Max is how far ahead a message may be due.
+	Max     time.Duration
+	Pos     Pos
+	Overlay Pos // see [Queue]
 }
 
 // Queue is a work queue of the file.

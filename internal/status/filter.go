@@ -131,6 +131,7 @@ func (m *maker) onlyProblems() {
 	}
 	m.out.Works = slices.DeleteFunc(m.out.Works, func(w Work) bool { return len(w.Problems) == 0 })
 	m.out.Backoffs = slices.DeleteFunc(m.out.Backoffs, func(b Backoff) bool { return !b.Unprocessed })
+	m.out.Delays = slices.DeleteFunc(m.out.Delays, func(d Delay) bool { return !d.Unprocessed })
 	m.out.Queues = slices.DeleteFunc(m.out.Queues, func(q Queue) bool { return !wrong[q.Name] })
 	m.out.Problems = slices.DeleteFunc(m.out.Problems, func(p Problem) bool { return p.Note })
 }

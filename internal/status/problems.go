@@ -45,7 +45,9 @@ func (m *maker) problems() {
 	m.planProblems(topology.WarnAlarm)
 	m.missing()
 	m.unprocessed(false)
+	m.unprocessedDelays(false)
 	m.unprocessed(true)
+	m.unprocessedDelays(true)
 	m.lateTiers()
 	m.outages()
 	m.consumers()
@@ -203,7 +205,7 @@ func (m *maker) lateTiers() {
 	var queues, lines []string
 	for _, q := range m.out.Queues {
 		u := m.state.Usage[q.Name]
-		if q.Role == topology.RoleRetry && (topology.Tier{Delay: q.Delay}).Late(u) {
+		if q.DelayOf == "" && q.Role == topology.RoleRetry && (topology.Tier{Delay: q.Delay}).Late(u) {
 			queues, lines = append(queues, q.Name), append(lines, counted(q.Name, u.Unacknowledged))
 		}
 	}

@@ -104,7 +104,7 @@ func (b Backoff) Quiet() bool { return b.Processors > 0 && b.Failed == 0 && b.Re
 func (m *maker) backoffs() {
 	index := map[string]int{}
 	for _, q := range m.out.Queues {
-		if q.Role != topology.RoleFailed && q.Role != topology.RoleRetry {
+		if q.DelayOf != "" || q.Role != topology.RoleFailed && q.Role != topology.RoleRetry {
 			continue
 		}
 		i, ok := index[q.Backoff]

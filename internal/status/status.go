@@ -32,6 +32,8 @@ type Report struct {
 	Works []Work `json:"workQueues"`
 	// Problems are what a person should act on, most urgent first, and then notes.
 	Problems []Problem `json:"warnings"`
+	// Delays are the delays of the file whose queues exist.
+	Delays []Delay `json:"delays,omitempty"`
 	// Why are what dead letters died of, where a person asked to look at them.
 	Why []Why `json:"why,omitempty"`
 
@@ -47,6 +49,9 @@ type Queue struct {
 	Role topology.Role `json:"role"`
 	// Backoff is that of a work, failed or retry queue. Empty for others.
 	Backoff string `json:"backoff"`
+	// DelayOf is the delay of the file that a failed or retry queue belongs to, which has no backoff
+	// then. Empty for others.
+	DelayOf string `json:"delayOf,omitempty"`
 	// Delay is how long messages wait in a retry queue. Zero for others.
 	Delay time.Duration `json:"delay"`
 	Type  string        `json:"type"`
@@ -106,6 +111,7 @@ func Make(t topology.Compiled, state topology.State, o Options) Report {
 	m.desk = plan.DeskQueues(t.Name, state)
 	m.queues()
 	m.backoffs()
+	m.delays()
 	m.works()
 	m.problems()
 	if o.Filter.Problems {
@@ -152,6 +158,7 @@ func (m *maker) queues() {
 	for _, q := range m.retired() {
 		m.add(q)
 	}
+	m.addDelays()
 	for _, w := range m.t.WorkQueues {
 		for _, queue := range m.deadLetterQueues(w) {
 			q := Queue{Name: queue, Role: topology.RoleDeadLetter}

@@ -45,6 +45,7 @@ func WriteText(w io.Writer, r Report, o TextOptions) error {
 	t.why()
 	t.works()
 	t.backoffs()
+	t.delays()
 	if o.All {
 		t.others()
 	}

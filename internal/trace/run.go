@@ -306,7 +306,10 @@ func (j *journey) crash(at stopFrom) {
 func (j *journey) wait(at stopFrom) {
 	s := &j.stops[at.index]
 	ttl, limited := j.ttl(s.Queue, at.expiration)
+	delayed, isDelayed := j.delayed(s.Queue)
 	switch {
+	case isDelayed:
+		j.end(s, Kept, Unknown, delayed)
 	case limited:
 		s.Wait = ttl
 		j.die(at, Waited, route.Expired)
@@ -319,6 +322,21 @@ func (j *journey) wait(at stopFrom) {
 	default:
 		j.end(s, Kept, Stays, "")
 	}
+}
+
+// delayed says what becomes of a message in a queue of a delay that the processor reads. It reports
+// false for any other queue.
+func (j *journey) delayed(queue string) (why string, is bool) {
+	owner, _ := topology.Owner(j.queues[queue].Arguments)
+	label, is := topology.DelayOf(owner, queue)
+	for _, c := range j.in.Files {
+		if d, ok := c.Delay(label.Delay); ok && c.Name == owner {
+			return fmt.Sprintf("the processor publishes it to the exchange %s when it is due; trace that exchange", d.To),
+				is && label.Role == topology.RoleFailed
+		}
+	}
+	return "the processor publishes it to another exchange when it is due; the topology file says to which",
+		is && label.Role == topology.RoleFailed
 }
 
 // isForeignFailed reports whether a queue is the failed queue of a topology whose file was not

@@ -53,7 +53,7 @@ func (m *Monitor) Unready() []string {
 	var wrong []string
 	for _, p := range m.probes {
 		if !p.up.Load() {
-			wrong = append(wrong, fmt.Sprintf("%s: failed queue %s is not consumed: %s", p.topology, p.failed, p.whyNot()))
+			wrong = append(wrong, fmt.Sprintf("%s: %s %s is not consumed: %s", p.topology, p.kind(), p.failed, p.whyNot()))
 		}
 	}
 	slices.Sort(wrong)
@@ -72,11 +72,19 @@ func (m *Monitor) Unhealthy(now time.Time) []string {
 		quiet := now.Sub(time.Unix(0, p.active.Load()))
 		waits := p.up.Load() && p.inFlight.Load() == 0 // for messages, as it should
 		if quiet > stuckAfter && !waits && !p.blocked.Load() {
-			wrong = append(wrong, fmt.Sprintf("%s: failed queue %s: %d messages are in flight and nothing has happened for %s",
-				p.topology, p.failed, p.inFlight.Load(), text.Took(quiet)))
+			wrong = append(wrong, fmt.Sprintf("%s: %s %s: %d messages are in flight and nothing has happened for %s",
+				p.topology, p.kind(), p.failed, p.inFlight.Load(), text.Took(quiet)))
 		}
 	}
 	return wrong
+}
+
+// kind says what the queue of the probe is.
+func (p *Probe) kind() string {
+	if p.delays {
+		return "queue of a delay"
+	}
+	return "failed queue"
 }
 
 // Stopping makes the monitor say that the process is not ready: it takes no more

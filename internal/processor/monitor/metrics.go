@@ -239,6 +239,10 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 	backoffs := map[[3]string]bool{}
 	l.mu.Lock()
 	for _, p := range l.probes {
+		if p.delays {
+			blocked[p.topology] = max(blocked[p.topology], number(p.blocked.Load()))
+			continue
+		}
 		backoffs[[3]string{p.topology, p.backoff, p.loop.DelaysText()}] = true
 		k := key{p.topology, p.backoff, p.failed}
 		inFlight[k] += p.inFlight.Load()

@@ -26,7 +26,8 @@ type Probe struct {
 	failed     string // the failed queue
 	workQueues map[string]topology.WorkQueue
 	loop       topology.Backoff
-	adopted    int // how many of workQueues the file does not name
+	adopted    int  // how many of workQueues the file does not name
+	delays     bool // the queue is one of a delay: health and readiness know it, no metric has it
 	// Counters are looked up once: a message costs no more than an addition.
 	retried map[retryKey]prometheus.Counter
 	dead    map[deadKey]prometheus.Counter
@@ -57,10 +58,10 @@ type (
 	}
 )
 
-// Probes are those of one processor, one for each backoff.
+// Probes are those of one processor, one for each backoff and one for each queue of a delay.
 type Probes []*Probe
 
-// Watch returns probes for the backoffs of t. The caller removes them with Close. A
+// Watch returns probes for the backoffs and delays of t. The caller removes them with Close. A
 // nil Monitor returns none.
 func (m *Monitor) Watch(t topology.Compiled) Probes {
 	if m == nil {
@@ -69,6 +70,13 @@ func (m *Monitor) Watch(t topology.Compiled) Probes {
 	var all Probes
 	for _, l := range t.Backoffs {
 		all = append(all, m.newProbe(t, l))
+	}
+	for _, d := range t.Delays {
+		for _, queue := range d.Queues() {
+			p := &Probe{monitor: m, topology: t.Name, backoff: d.Name, failed: queue, delays: true, held: map[string]int{}}
+			p.Active()
+			all = append(all, p)
+		}
 	}
 	m.sessions.WithLabelValues(t.Name) // from 0: rates and alerts miss the first of a series that begins at 1
 	m.mu.Lock()
@@ -151,7 +159,17 @@ func (all Probes) Close() {
 // Of returns the probe of a backoff; nil if there is none.
 func (all Probes) Of(backoff string) *Probe {
 	for _, p := range all {
-		if p.backoff == backoff {
+		if p.backoff == backoff && !p.delays {
+			return p
+		}
+	}
+	return nil
+}
+
+// OfQueue returns the probe of a queue of a delay; nil if there is none.
+func (all Probes) OfQueue(queue string) *Probe {
+	for _, p := range all {
+		if p.failed == queue && p.delays {
 			return p
 		}
 	}
@@ -216,6 +234,15 @@ func (p *Probe) Taken() {
 		return
 	}
 	p.inFlight.Add(1)
+	p.Active()
+}
+
+// Passed records a message of a delay whose copy is confirmed.
+func (p *Probe) Passed() {
+	if p == nil {
+		return
+	}
+	p.inFlight.Add(-1)
 	p.Active()
 }
 

@@ -1,0 +1,73 @@
+package processor
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/retry"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// delayHandler lets the rules of a delay decide about the messages of its queues.
+type delayHandler struct {
+	rules    retry.DelayRules
+	delay    topology.Delay
+	topology topology.Compiled
+	trouble  *slog.Logger               // limits lines of the same text
+	probe    *monitor.Probe             // nil: nothing is recorded
+	absent   func(exchange string) bool // nothing can be published to it
+}
+
+// Move decides about a message.
+func (h *delayHandler) Move(d amqp091.Delivery) relay.Move {
+	h.probe.Taken()
+	return h.move(d, h.rules.Decide(failure(d), time.Now()))
+}
+
+func (h *delayHandler) move(d amqp091.Delivery, made retry.DelayDecision) relay.Move {
+	m := relay.Republish(d, made.Headers)
+	m.Expiration = made.Expiration
+	return relay.Move{Exchange: made.Exchange, Key: made.Key, Message: m, Note: made}
+}
+
+// Refused says where a message goes that the broker did not accept. What no queue behind the
+// exchange of the delay takes goes to the unroutable queue. All else waits: it is decided anew, as
+// time has passed, with a shorter level where the broker does not have the level, or that is full
+// or without a leader.
+func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) relay.Move {
+	tried, _ := m.Note.(retry.DelayDecision)
+	h.probe.Active()
+	now := time.Now()
+	switch {
+	case tried.Outcome == retry.NotTaken:
+		h.describe(d).ErrorContext(context.Background(),
+			"unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing",
+			"unroutable_queue", tried.Exchange, "error", reason)
+		return m
+	case h.absent(m.Exchange) || tried.Outcome == retry.Waits && tried.Level == 0:
+		return h.move(d, h.rules.Decide(failure(d), now))
+	case tried.Outcome == retry.Waits:
+		return h.move(d, h.rules.DecideBelow(failure(d), tried.Level, now))
+	default:
+		return h.move(d, h.rules.ToUnroutable(failure(d), retry.Refused, reason, now))
+	}
+}
+
+// Moved logs a message that is in the unroutable queue now.
+func (h *delayHandler) Moved(d amqp091.Delivery, m relay.Move) {
+	h.probe.Passed()
+	if made, _ := m.Note.(retry.DelayDecision); made.Outcome == retry.NotTaken {
+		h.describe(d).ErrorContext(context.Background(), "moved message to the unroutable queue",
+			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", made.Error)
+	}
+}
+
+// describe returns a logger that names a message.
+func (h *delayHandler) describe(d amqp091.Delivery) *slog.Logger {
+	return h.trouble.With("delay", h.delay.Name, "message_id", d.MessageId, "routing_key", d.RoutingKey)
+}

@@ -1,0 +1,336 @@
+package processor_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	"github.com/dlxctl/dlxctl/internal/relay"
+)
+
+const delayFile = `
+version: 1
+name: shop
+exchanges: [{name: events}]
+delays: [{name: shop.later, to: events, max: %s}]
+queues: [{name: work, backoff: none, bindings: [{exchange: events, keys: [a, b]}]}]
+`
+
+// dueHeader is where the tests keep when a message is due, in milliseconds since 1970.
+const dueHeader = "test-due"
+
+// publishDelayed publishes n messages with random delays.
+func (s *stage) publishDelayed(tb testing.TB, n int, longest time.Duration) {
+	tb.Helper()
+	s.publishDelayedFrom(tb, 0, n, longest)
+}
+
+// publishDelayedFrom does so with the numbers from first on as message-ids.
+func (s *stage) publishDelayedFrom(tb testing.TB, first, n int, longest time.Duration) {
+	tb.Helper()
+	for i := first; i < first+n; i++ {
+		delay := time.Duration(rand.Int64N(int64(longest/time.Millisecond))) * time.Millisecond
+		due := time.Now().Add(delay)
+		headers := amqp091.Table{"x-delay": delay.Milliseconds(), dueHeader: due.UnixMilli()}
+		if i%3 == 0 {
+			headers = amqp091.Table{"x-delay-until": due.UnixMilli(), dueHeader: due.UnixMilli()}
+		}
+		s.publish(tb, "shop.later", "a", amqp091.Publishing{
+			MessageId: strconv.Itoa(i), Headers: headers, DeliveryMode: amqp091.Persistent,
+		})
+	}
+}
+
+// arrivals takes n messages from a queue, and fails if one is early. It returns how often each
+// came.
+func (s *stage) arrivals(tb testing.TB, queue string, n int) map[string]int {
+	tb.Helper()
+	seen := map[string]int{}
+	var late time.Duration
+	brokertest.Eventually(tb, fmt.Sprintf("all %d messages in %s", n, queue), func() bool {
+		for {
+			m, ok, err := s.eyes.Get(queue, true)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			if !ok {
+				return len(seen) == n
+			}
+			seen[m.MessageId]++
+			due, _ := m.Headers[dueHeader].(int64)
+			by := time.Since(time.UnixMilli(due))
+			late = max(late, by)
+			if by < 0 {
+				tb.Errorf("message %s is %s early", m.MessageId, -by)
+			}
+			for name := range m.Headers {
+				if name != dueHeader && name != "x-delay" && name != "x-delay-until" && name != "x-delivery-count" {
+					tb.Errorf("message %s has the header %s", m.MessageId, name)
+				}
+			}
+		}
+	})
+	tb.Logf("the latest of %d is %s late", n, late)
+	return seen
+}
+
+// Each message of a delay comes once, with its key, and never early, while two processors share the
+// work.
+func TestDelays(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fmt.Sprintf(delayFile, "24h"))
+	p := s.processor(t)
+	p.Monitor = monitor.New("")
+	served := serve(t, p.Monitor)
+	if _, why := served.get(t, "/readyz"); why != "no processor has started\n" {
+		t.Errorf("before it runs: %s", why)
+	}
+	run(t, p)
+	run(t, s.processor(t))
+	for _, path := range []string{"/readyz", "/healthz", "/metrics"} {
+		why := ""
+		brokertest.Eventually(t, path+" to be well", func() bool {
+			status := 0
+			status, why = served.get(t, path)
+			return status == http.StatusOK
+		}, &why)
+	}
+	const n = 300
+	s.publishDelayed(t, n, 9*time.Second)
+	for id, copies := range s.arrivals(t, "work", n) {
+		if copies != 1 {
+			t.Errorf("message %s came %d times", id, copies)
+		}
+	}
+	s.allEmpty(t)
+}
+
+// What says no time goes to the unroutable queue, with the reason and all that was published. The
+// processor's own headers of a publisher mean nothing.
+func TestDelaysWithBadHeaders(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fmt.Sprintf(delayFile, "1h"))
+	run(t, s.processor(t))
+	far := time.Now().Add(2 * time.Hour)
+	farText := far.Format(time.RFC3339)
+	for name, tc := range map[string]struct {
+		headers amqp091.Table
+		want    string // what the reason begins with; empty: it comes at once
+	}{
+		"a text":              {amqp091.Table{"x-delay": "1000"}, `x-delay is "1000", not a number`},
+		"null":                {amqp091.Table{"x-delay": nil}, "x-delay is null"},
+		"a boolean":           {amqp091.Table{"x-delay": true}, "x-delay is true"},
+		"a fraction":          {amqp091.Table{"x-delay": 1.5}, "x-delay is 1.5"},
+		"a decimal":           {amqp091.Table{"x-delay": amqp091.Decimal{Scale: 1, Value: 15}}, "x-delay is {1 15}"},
+		"a list":              {amqp091.Table{"x-delay": []any{int32(1)}}, "x-delay is [1]"},
+		"a table":             {amqp091.Table{"x-delay": amqp091.Table{"a": int32(1)}}, "x-delay is map[a:1]"},
+		"binary":              {amqp091.Table{"x-delay": []byte{1}}, "x-delay is "},
+		"a timestamp":         {amqp091.Table{"x-delay": time.Unix(1, 0)}, "x-delay is "},
+		"negative":            {amqp091.Table{"x-delay": int32(-1)}, "x-delay is -1, which is negative"},
+		"too long":            {amqp091.Table{"x-delay": int64(3_600_001)}, "x-delay is more than 1h ahead"},
+		"the largest number":  {amqp091.Table{"x-delay": int64(1<<63 - 1)}, "x-delay is more than 1h ahead"},
+		"the smallest number": {amqp091.Table{"x-delay": int64(-1 << 63)}, "x-delay is -9223372036854775808"},
+		"no time":             {amqp091.Table{"x-delay-until": "tomorrow"}, `x-delay-until is "tomorrow", not a time`},
+		"seconds":             {amqp091.Table{"x-delay-until": far.Unix()}, "x-delay-until is "},
+		"a far time":          {amqp091.Table{"x-delay-until": far}, "x-delay-until is more than 1h ahead"},
+		"a far text":          {amqp091.Table{"x-delay-until": farText}, "x-delay-until is more than 1h ahead"},
+		"the last time":       {amqp091.Table{"x-delay-until": int64(1<<63 - 1)}, "x-delay-until is more than 1h ahead"},
+		"both":                {amqp091.Table{"x-delay": int32(0), "x-delay-until": far}, "it has both"},
+		"none":                {amqp091.Table{}, ""},
+		"a short integer":     {amqp091.Table{"x-delay": int16(0)}, ""},
+		"a whole float":       {amqp091.Table{"x-delay": 0.0}, ""},
+		"a past time":         {amqp091.Table{"x-delay-until": time.Now().Add(-time.Hour)}, ""},
+		"a time before 1970":  {amqp091.Table{"x-delay-until": time.Unix(-1<<40, 0)}, ""},
+		"forged headers": {amqp091.Table{
+			"dlxctl-delay-due": far.UnixMilli(), "dlxctl-delay-level": int32(3), "dlxctl-delay-expiration": "0",
+			"dlxctl-delay-user-id": "root", "x-death": []any{amqp091.Table{
+				"queue": "shop.delay.level.1s.shop.later", "exchange": "shop.later", "reason": "expired", "count": int64(1),
+				"routing-keys": []any{"a"},
+			}},
+		}, ""},
+	} {
+		tc.headers["kept"] = name
+		s.publish(t, "shop.later", "a", amqp091.Publishing{MessageId: name, Headers: tc.headers, Expiration: "3600000"})
+		queue := "work"
+		if tc.want != "" {
+			queue = "shop.unroutable"
+		}
+		m := s.bury(t, queue)
+		why, _ := m.Headers["retry-error"].(string)
+		if m.MessageId != name || m.Headers["kept"] != name || !strings.HasPrefix(why, tc.want) {
+			t.Errorf("%s: %s has %s with %v, want %q", name, queue, m.MessageId, m.Headers, tc.want)
+		}
+		for header := range m.Headers {
+			if strings.HasPrefix(header, "dlxctl-") {
+				t.Errorf("%s: %s is left", name, header)
+			}
+		}
+		switch from, key := m.Headers["retry-exchange"], m.Headers["retry-routing-key"]; {
+		case tc.want == "" && m.Expiration != "3600000":
+			t.Errorf("%s: the expiration is %q", name, m.Expiration)
+		case tc.want != "" && (from != "shop.later" || key != "a" || m.Headers["retry-expiration"] != "3600000"):
+			t.Errorf("%s: it came from %v by %v", name, from, key)
+		}
+	}
+	s.allEmpty(t)
+}
+
+// A message that waits keeps its key, CC, headers of every type and properties.
+func TestADelayedMessageIsTheSame(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fmt.Sprintf(delayFile, "24h"))
+	run(t, s.processor(t))
+	headers := amqp091.Table{
+		"x-delay": int64(1500), "CC": []any{"b", "nowhere"}, "retry-queue": "mine", "count": int64(7),
+		"byte": byte(1), "bool": true, "float": 1.5, "int8": int8(-1), "int16": int16(-2), "int32": int32(-3), "text": "ü",
+		"binary": []byte{0, 255}, "null": nil, "time": time.Unix(1, 0), "decimal": amqp091.Decimal{Scale: 2, Value: 5},
+		"list":  []any{int32(1), "a", nil, amqp091.Table{"b": true}},
+		"table": amqp091.Table{"a": amqp091.Table{"b": int64(1)}},
+	}
+	sent := amqp091.Publishing{
+		MessageId: "m", Headers: headers, ContentType: "application/json", ContentEncoding: "gzip", DeliveryMode: 2,
+		Priority: 3, CorrelationId: "c", ReplyTo: "r", Expiration: "3600000",
+		Timestamp: time.Unix(5, 0), Type: "t", AppId: "app", Body: []byte("body"),
+	}
+	sent.UserId, _, _ = strings.Cut(strings.TrimPrefix(s.target.URL, "amqp://"), ":")
+	s.publish(t, "shop.later", "no queue", sent)
+	m := s.bury(t, "work")
+	if m.Headers["dlxctl-delay-user-id"] != sent.UserId {
+		t.Errorf("the user is %v", m.Headers["dlxctl-delay-user-id"])
+	}
+	delete(m.Headers, "dlxctl-delay-user-id")
+	if d := cmp.Diff(headers, m.Headers); d != "" {
+		t.Errorf("the headers (-sent +came):\n%s", d)
+	}
+	m.Headers, sent.Headers, sent.UserId = nil, nil, ""
+	if d := cmp.Diff(sent, relay.Republish(m, nil), cmpopts.IgnoreFields(sent, "Expiration")); d != "" {
+		t.Errorf("the message (-sent +came):\n%s", d)
+	}
+	if m.RoutingKey != "no queue" || m.Exchange != "events" || m.Expiration != "3600000" {
+		t.Errorf("it came by %s with %q, and expires after %q", m.Exchange, m.RoutingKey, m.Expiration)
+	}
+	soon := amqp091.Table{"x-delay": int32(1000)}
+	s.publish(t, "shop.later", "nowhere", amqp091.Publishing{MessageId: "lost", Headers: soon})
+	m = s.bury(t, "shop.unroutable")
+	if why, _ := m.Headers["retry-error"].(string); m.MessageId != "lost" || !strings.Contains(why, "NO_ROUTE") {
+		t.Errorf("shop.unroutable has %s: %s", m.MessageId, why)
+	}
+	s.allEmpty(t)
+}
+
+// A message whose expiration ends before a processor reads it still waits.
+func TestADelayedMessageThatExpires(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fmt.Sprintf(delayFile, "24h"))
+	s.publish(t, "shop.later", "a", amqp091.Publishing{
+		MessageId: "m", Expiration: "200", Headers: amqp091.Table{"x-delay": int32(1000)},
+	})
+	s.untilNothingIn(t, "shop.delay.in.shop.later")
+	run(t, s.processor(t))
+	m := s.bury(t, "work.dead") // it expires again, where its publisher wants that
+	deaths, _ := m.Headers["x-death"].([]any)
+	death, _ := deaths[0].(amqp091.Table)
+	if m.MessageId != "m" || death["queue"] != "work" || death["original-expiration"] != "200" || len(deaths) != 1 {
+		t.Errorf("work.dead has %s with %v", m.MessageId, m.Headers)
+	}
+	s.allEmpty(t)
+}
+
+// Processors are killed again and again, and the node at last. Each message comes, none is early,
+// and there are no more doubles than messages were in flight.
+func TestDelaysSurviveKills(t *testing.T) {
+	t.Parallel()
+	node := brokertest.Node(t)
+	s := onNode(t, node, fmt.Sprintf(delayFile, "24h"))
+	pause(t, time.Second) // see Kill
+	const rounds, each = 12, 40
+	published := 0
+	for range rounds {
+		s.publishDelayedFrom(t, published, each, 6*time.Second)
+		published += each
+		s.killOne(t)
+	}
+	run(t, s.processor(t))
+	s.publishDelayedFrom(t, published, each, 6*time.Second)
+	published += each
+	node.Kill(t)
+	node.Start(t)
+	s.reconnect(t)
+	run(t, s.processor(t))
+	copies := 0
+	for _, n := range s.arrivals(t, "work", published) {
+		copies += n
+	}
+	s.allEmpty(t)
+	if doubled := copies - published; doubled > (rounds+1)*prefetch {
+		t.Errorf("%d doubled, more than the %d that can have been in flight", doubled, (rounds+1)*prefetch)
+	}
+	t.Logf("%d published, 0 lost, %d doubled", published, copies-published)
+}
+
+// The longest delay changes while messages wait, and a processor with the previous file still runs:
+// none is lost, doubled or early, and none is unroutable.
+func TestTheLongestDelayChanges(t *testing.T) {
+	t.Parallel()
+	for _, way := range [][2]string{{"16s", "2s"}, {"2s", "16s"}} {
+		t.Run(way[0]+" to "+way[1], func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, fmt.Sprintf(delayFile, way[0]))
+			run(t, s.processor(t))
+			const n = 60
+			longest, err := time.ParseDuration(way[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.publishDelayedFrom(t, 0, n, longest)
+			want, err := compile(fmt.Sprintf(delayFile, way[1]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.change(t, want)
+			s.publishDelayedFrom(t, n, n, 2*time.Second) // the previous processor may take any
+			next := s.processor(t)
+			next.Topology = want
+			run(t, next)
+			for id, copies := range s.arrivals(t, "work", 2*n) {
+				if copies != 1 {
+					t.Errorf("message %s came %d times", id, copies)
+				}
+			}
+			if left := s.drain(t, "shop.unroutable"); len(left) > 0 {
+				t.Errorf("%d messages are in shop.unroutable", len(left))
+			}
+		})
+	}
+}
+
+// What is due waits while the exchange that it goes to does not exist, and is not unroutable.
+func TestDelaysWaitForTheirExchange(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fmt.Sprintf(delayFile, "24h"))
+	if err := s.eyes.ExchangeDelete("events", false, false); err != nil {
+		t.Fatal(err)
+	}
+	p := s.processor(t)
+	log := listen(t, p)
+	run(t, p)
+	s.publish(t, "shop.later", "a", amqp091.Publishing{MessageId: "m", Headers: amqp091.Table{"x-delay": int32(1000)}})
+	brokertest.Eventually(t, "the processor to say what is missing", func() bool {
+		return len(log.with("nothing can be published to the exchange of a delay")) > 0
+	})
+	s.apply(t, s.topology)
+	if m := s.bury(t, "work"); m.MessageId != "m" {
+		t.Errorf("work has %s", m.MessageId)
+	}
+	s.allEmpty(t)
+}

@@ -1,0 +1,89 @@
+package retry
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// However late each level is, and with whatever longest delay each processor has, a message is
+// never early, comes after few levels, and at most a shortest level later than those made it. Its
+// headers, key and expiration are as they were.
+func TestADelayEndsInTime(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		delayOf := func(what string) topology.Delay {
+			longest := time.Duration(rapid.Int64Range(1, 49*24*3600).Draw(t, what)) * time.Second
+			return topology.NewDelay("shop", "shop.later", "events", longest)
+		}
+		d := delayOf("longest delay")
+		began := time.UnixMilli(rapid.Int64Range(1e12, 2e12).Draw(t, "now"))
+		wait := time.Duration(rapid.Int64Range(0, d.Max.Milliseconds()).Draw(t, "delay")) * time.Millisecond
+		published := map[string]any{topology.HeaderDelay: wait.Milliseconds(), "own": "x"}
+		m := Message{Exchange: d.Name, Key: "k", Headers: published, Expiration: "5"}
+		now, lateness := began, time.Duration(0)
+		for hops := 0; ; hops++ {
+			made := NewDelayRules(topology.Compiled{Name: "shop"}, d, 0).Decide(m, now)
+			if made.Outcome == Due {
+				late := now.Sub(began) - wait
+				switch {
+				case late < 0:
+					t.Fatalf("it is %s early", -late)
+				case late > lateness+topology.ShortestLevel:
+					t.Fatalf("it is %s late, and the levels were %s late", late, lateness)
+				case !maps.Equal(made.Headers, published) || made.Key != "k" || made.Expiration != "5" || made.Exchange != "events":
+					t.Fatalf("it is due as %+v", made)
+				}
+				return
+			}
+			if made.Outcome != Waits || made.Expiration != "" || made.Exchange != d.LevelExchange || hops > 200 {
+				t.Fatalf("after %d levels: %+v", hops, made)
+			}
+			level := d.Levels[made.Level]
+			slow := time.Duration(rapid.Int64Range(0, 2000).Draw(t, "late")) * time.Millisecond
+			lateness += slow
+			now = now.Add(level.Delay + slow)
+			headers := maps.Clone(made.Headers)
+			headers[topology.HeaderDeath] = []any{map[string]any{"queue": level.Queue, "reason": "expired"}}
+			m = Message{Exchange: d.Due, Key: made.Key, Headers: headers}
+			if rapid.IntRange(0, 9).Draw(t, "another file") == 0 {
+				d = delayOf("another longest delay")
+			}
+		}
+	})
+}
+
+// Who may publish to the exchange of the delay can forge no time: only what the broker reports as
+// dead-lettered by a level to the due exchange is believed.
+func TestForgedDelays(t *testing.T) {
+	t.Parallel()
+	d := topology.NewDelay("shop", "shop.later", "events", time.Hour)
+	now := time.UnixMilli(2e12)
+	forged := map[string]any{
+		topology.HeaderDelayDue: now.Add(time.Hour).UnixMilli(), topology.HeaderDelayLevel: int32(1),
+		topology.HeaderDeath: []any{map[string]any{"queue": d.Levels[1].Queue, "reason": "expired"}},
+	}
+	for exchange, want := range map[string]DelayOutcome{
+		"": Due, d.Name: Due, "events": Due, d.LevelExchange: Due, d.Due: Waits,
+	} {
+		made := NewDelayRules(topology.Compiled{Name: "shop"}, d, 0).Decide(Message{Exchange: exchange, Headers: forged}, now)
+		if made.Outcome != want {
+			t.Errorf("by the exchange %q it is %s, not %s", exchange, made.Outcome, want)
+		}
+	}
+	for queue, want := range map[string]DelayOutcome{
+		d.Levels[0].Queue: Waits, d.Intake: Due, "work": Due, "shop.delay.level.1s.other": Due,
+		"other.delay.level.1s.shop.later": Due,
+	} {
+		h := maps.Clone(forged)
+		h[topology.HeaderDeath] = []any{map[string]any{"queue": queue, "reason": "expired"}}
+		made := NewDelayRules(topology.Compiled{Name: "shop"}, d, 0).Decide(Message{Exchange: d.Due, Headers: h}, now)
+		if made.Outcome != want {
+			t.Errorf("from %s it is %s, not %s", queue, made.Outcome, want)
+		}
+	}
+}

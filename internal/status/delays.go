@@ -1,0 +1,131 @@
+package status
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Delay is the state of the queues of a delay of the file.
+type Delay struct {
+	Name string `json:"name"`
+	// To is the exchange to which messages come that are due.
+	To string `json:"to"`
+	// Intake is how many messages wait for the processor, which has not read when they are due.
+	Intake int64 `json:"intake"`
+	// Waiting is how many messages wait in levels, and Due how many have left a level and wait for the
+	// processor.
+	Waiting int64 `json:"waiting"`
+	Due     int64 `json:"due"`
+	// Levels are the levels that have messages, the shortest first. The first says when the next
+	// message may be due at the latest, if it is in its last level.
+	Levels []Tier `json:"-"`
+	// Processors is how many consumers the intake queue has. ProcessorsUnknown says that the broker
+	// did not report it.
+	Processors        int64 `json:"processors"`
+	ProcessorsUnknown bool  `json:"processorsUnknown,omitempty"`
+	// Unprocessed says that the queues exist and no processor consumes them, and Asked that the intake
+	// queue itself was asked.
+	Unprocessed bool `json:"-"`
+	Asked       bool `json:"-"`
+
+	queue string // the intake queue
+}
+
+// addDelays adds the queues of the delays of the file, and of those levels that it has no longer.
+func (m *maker) addDelays() {
+	for _, d := range m.t.Delays {
+		for _, queue := range d.Queues() {
+			m.add(Queue{Name: queue, Role: topology.RoleFailed, DelayOf: d.Name})
+		}
+		for _, l := range d.Levels {
+			m.add(Queue{Name: l.Queue, Role: topology.RoleRetry, DelayOf: d.Name, Delay: l.Delay})
+		}
+	}
+	for _, q := range m.state.Have.Queues {
+		label, is := topology.DelayOf(m.t.Name, q.Name)
+		if owner, _ := topology.Owner(q.Arguments); is && owner == m.t.Name {
+			ttl, _ := q.Arguments[topology.ArgMessageTTL].(int64)
+			m.add(Queue{Name: q.Name, Role: label.Role, DelayOf: label.Delay, Delay: time.Duration(ttl) * time.Millisecond})
+		}
+	}
+}
+
+// delays adds the delays of the file whose queues exist.
+func (m *maker) delays() {
+	for _, d := range m.t.Delays {
+		out := Delay{Name: d.Name, To: d.To, queue: d.Intake}
+		exists := false
+		for _, q := range m.out.Queues {
+			switch {
+			case q.DelayOf != d.Name:
+			case q.Name == d.Intake:
+				exists = true
+				out.Intake, out.Processors, out.ProcessorsUnknown = q.Messages, q.Consumers, q.ConsumersUnknown
+				out.Asked = m.state.Usage[q.Name].ConsumersAsked
+				held := !out.Asked && q.Unacknowledged > 0 // by a consumer that the statistics do not show yet
+				out.Unprocessed = q.Consumers == 0 && !q.ConsumersUnknown && !held
+			case q.Name == d.Due:
+				out.Due = q.Messages
+			case q.Messages > 0:
+				out.Waiting += q.Messages
+				out.Levels = append(out.Levels, Tier{Delay: q.Delay, Messages: q.Messages})
+			}
+		}
+		if exists {
+			m.out.Delays = append(m.out.Delays, out)
+		}
+	}
+}
+
+// unprocessedDelays reports delays whose queues no processor consumes.
+func (m *maker) unprocessedDelays(accepted bool) {
+	for _, d := range m.out.Delays {
+		if !d.Unprocessed || topology.Accepts(m.t.Accepted, topology.WarnNoProcessor, []string{d.queue}) != accepted {
+			continue
+		}
+		line := fmt.Sprintf("no processor is consuming %s: what is published to the exchange %s waits", d.queue, text.Name(d.Name))
+		if n := d.Intake + d.Waiting + d.Due; n > 0 {
+			line += fmt.Sprintf(", as %s %s", text.Count(n, "message"), text.Choose(n, "does", "do"))
+		}
+		if !d.Asked {
+			line += " (" + plan.ByStatistics + ")"
+		}
+		m.report(Problem{
+			Name: topology.WarnNoProcessor, Note: accepted, Text: line, Command: m.o.Command("process"),
+			Queues: []string{d.queue},
+		})
+	}
+}
+
+// delays writes the table of delays.
+func (t *textWriter) delays() {
+	if len(t.r.Delays) == 0 {
+		return
+	}
+	fmt.Fprintln(t.w)
+	rows := text.Table{Numbers: 4, Whole: []int{0}}
+	rows.Add(t.o.Style.Strong, "DELAY", "WAITING IN", "INTAKE", "WAITING", "DUE", "PROCESSORS")
+	for _, d := range t.r.Delays {
+		style := t.o.Style.Danger
+		if !d.Unprocessed {
+			style = nil
+		}
+		var levels []string
+		for _, l := range d.Levels {
+			levels = append(levels, fmt.Sprintf("%s: %d", text.Duration(l.Delay), l.Messages))
+		}
+		waiting := strings.Join(levels, ", ")
+		if waiting == "" {
+			waiting = "-"
+		}
+		rows.Add(style, text.Name(d.Name), waiting, strconv.FormatInt(d.Intake, 10), number(d.Waiting), number(d.Due),
+			consumersText(d.Processors, d.ProcessorsUnknown))
+	}
+	_ = rows.Write(t.w, t.o.Width) // Flush reports an error
+}

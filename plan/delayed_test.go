@@ -1,0 +1,97 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// delayFile is a file with one delay, or with none if longest is empty.
+func delayFile(t loader, longest string) topology.Compiled {
+	file := "version: 1\nname: shop\nexchanges: [{name: events}]\nqueues: [{name: q, backoff: none}]\nremoved: [shop.later]\n"
+	if longest != "" {
+		file += "delays: [{name: shop.later, to: events, max: " + longest + "}]\n"
+	}
+	return loaded(t, file)
+}
+
+// planFor returns the plan for want where some queues hold a message.
+func (f *fake) planFor(want topology.Compiled, holding ...string) plan.Plan {
+	state := f.state()
+	for _, q := range holding {
+		state.Usage[q] = topology.Usage{Ready: 1}
+	}
+	return plan.Make(want, state, plan.Options{})
+}
+
+// A delay is not removed while a message is in one of its queues, and nothing of it is deleted. A
+// level that the file has no longer stays until it is empty, and is unbound at once. Else all of it
+// goes, with consent by the file.
+func TestDelaysAreRemovedEmpty(t *testing.T) {
+	t.Parallel()
+	f := &fake{objects: map[string]topology.Object{}}
+	run := func(p plan.Plan, want topology.Compiled) {
+		t.Helper()
+		if err := apply.ExecuteWithReroutes(t.Context(), f, want, p, 0, func(plan.Change) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long, short, none := delayFile(t, "8s"), delayFile(t, "4s"), delayFile(t, "")
+	run(f.planFor(long), long)
+	if p := f.planFor(long); !p.Empty() {
+		t.Fatalf("left to do: %s", text(t, p))
+	}
+	for _, q := range long.Queues {
+		if q.Label.Delay == "" {
+			continue
+		}
+		p := f.planFor(none, q.Name)
+		if p.Count(plan.Blocked) != 1 || !strings.Contains(text(t, p), "the delay shop.later is no longer in the file, and 1 message waits for it") {
+			t.Errorf("with a message in %s: %s", q.Name, text(t, p))
+		}
+		for _, c := range p.Changes {
+			if c.Action != plan.Blocked {
+				t.Errorf("with a message in %s the plan has %s %s", q.Name, c.Action, c.Name)
+			}
+		}
+	}
+	const level = "shop.delay.level.8s.shop.later"
+	run(f.planFor(short, level), short)
+	if f.objects["queue "+level] == nil {
+		t.Fatal("a level that holds a message was deleted")
+	}
+	if got := f.goesBy("shop.delay.levels.shop.later", 3); len(got) > 0 {
+		t.Errorf("messages still come to %q", got)
+	}
+	run(f.planFor(short), short)
+	if f.objects["queue "+level] != nil {
+		t.Error("a level that is empty stays")
+	}
+	if p := f.planFor(none); p.Count(plan.Blocked) > 0 || plan.Check(p, nil) != nil {
+		t.Errorf("the removal is refused: %s", text(t, p))
+	}
+	run(f.planFor(none), none)
+	for name := range f.objects {
+		if strings.Contains(name, "delay") || strings.Contains(name, "later") {
+			t.Errorf("%s is left", name)
+		}
+	}
+	if p := f.planFor(none); !p.Empty() {
+		t.Errorf("left to do: %s", text(t, p))
+	}
+}
+
+// goesBy returns the queues to which the headers exchange of a delay leads a message with a level.
+func (f *fake) goesBy(exchange string, level int64) []string {
+	var out []string
+	for _, o := range f.objects {
+		b, is := o.(topology.Binding)
+		if is && b.Source == exchange && b.Arguments[topology.HeaderDelayLevel] == level {
+			out = append(out, b.Destination)
+		}
+	}
+	return out
+}
