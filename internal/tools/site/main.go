@@ -69,7 +69,7 @@ func build(root, version, out string) error {
 			return err
 		}
 	}
-	return nil
+	return documentation(root, out)
 }
 
 // marker is a file that each site has.
