@@ -30,7 +30,7 @@ TEST_FLAGS ?= -timeout 30m $(if $(word 2,$(BROKERS)),-parallel 4 -p 3,-parallel 
 FUZZTIME ?= 10000x
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build packages image packagetest helm test race pure broker lint words notice fmt golden docs bench fuzz snippets fresh matrix check
+.PHONY: help demo build site packages image packagetest helm test race pure broker lint words notice fmt golden docs bench fuzz snippets fresh matrix check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ demo: ## see a failing message climb its backoff tiers, on a real broker
 build: ## build bin/dlxctl, a static binary
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false \
 		-ldflags "-s -w -X $(PROGRAM).version=$(VERSION) -X $(PROGRAM).commit=$(COMMIT) -X $(PROGRAM).date=$(DATE)" -o $(OUT) .
+
+site: ## build the page that audits in the browser, and the documentation, into bin/site
+	@go -C internal/tools/site run . -version "$(VERSION)" "$(CURDIR)/bin/site"
 
 packages: ## build what a release consists of into bin/packages, for all platforms, or for ONLY=linux/amd64
 	@go run ./internal/tools/release -version "$(VERSION)" -commit "$(COMMIT)" -date "$(DATE)" -only "$(ONLY)" $(if $(NOTES),-notes "$(NOTES)") bin/packages

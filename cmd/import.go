@@ -16,9 +16,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/importer"
 	"github.com/dlxctl/dlxctl/internal/migrate"
-	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/text"
-	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -141,7 +139,7 @@ func (k *importCommand) run(ctx context.Context, args []string) error {
 		if err != nil {
 			return fmt.Errorf("import vhost %q: %w", state.VHost, err)
 		}
-		if err := k.prove(state, r); err != nil {
+		if err := importer.Prove(state, r, k.options, k.app.env); err != nil {
 			return err
 		}
 		results = append(results, r)
@@ -180,10 +178,7 @@ func (k *importCommand) read(ctx context.Context, args []string) ([]topology.Sta
 		return []topology.State{state}, err
 	}
 	if len(args) == 1 {
-		k.options.Origin = filepath.Base(args[0])
-		if base, _, _ := strings.Cut(k.options.Origin, "."); !strings.Contains(base, "definitions") && base != "-" {
-			k.options.Fallback = base // definitions.json says nothing
-		}
+		k.options.ReadFrom(args[0])
 	}
 	hosts, err := k.app.readDefinitions(args)
 	if err != nil {
@@ -202,7 +197,7 @@ func (k *importCommand) read(ctx context.Context, args []string) ([]topology.Sta
 // suitable leaves out of an import with --as the queues that migrate would refuse to replace. Each
 // has a comment that says why.
 func (k *importCommand) suitable(state topology.State, r importer.Result) (importer.Result, error) {
-	want, err := k.compiled(state, r)
+	want, err := importer.Compile(state, r, k.app.env)
 	if err != nil {
 		return r, err
 	}
@@ -212,41 +207,6 @@ func (k *importCommand) suitable(state topology.State, r importer.Result) (impor
 		o.Keep[name] = "dlxctl migrate refuses to replace it: " + why + "."
 	}
 	return importer.Import(state, o)
-}
-
-// compiled reads the files of an import.
-func (k *importCommand) compiled(state topology.State, r importer.Result) (topology.Compiled, error) {
-	var sources []spec.Source
-	for _, f := range r.Files {
-		if len(f.Data) > spec.MaxFileBytes {
-			return topology.Compiled{}, fmt.Errorf("the file for vhost %q would have %d MiB, more than the %d that dlxctl reads; pass --split-by prefix, or --match",
-				state.VHost, len(f.Data)>>20, spec.MaxFileBytes>>20)
-		}
-		sources = append(sources, spec.Source{Name: f.Name, Data: f.Data})
-	}
-	want, _, err := spec.Load(sources, k.app.env)
-	if err != nil {
-		return want, fmt.Errorf("the imported file of vhost %q would be invalid, so nothing was written; please report this: %w", state.VHost, err)
-	}
-	return want, nil
-}
-
-// prove checks what import promises before it writes anything: the files can be read, and a plan
-// of them changes nothing, or replaces queues alone.
-func (k *importCommand) prove(state topology.State, r importer.Result) error {
-	want, err := k.compiled(state, r)
-	if err != nil || k.options.Adopt && !k.options.Quorum {
-		return err
-	}
-	changes := slices.DeleteFunc(plan.Make(want, state, plan.Options{}).Changes, func(c plan.Change) bool {
-		return slices.Contains(r.Turned, c.Name) && (c.ReplacesQueue() || c.Action == plan.Replace)
-	})
-	if len(changes) == 0 {
-		return nil
-	}
-	c := changes[0]
-	return fmt.Errorf("the imported file of vhost %q would change the broker (%s %s %s), so nothing was written; please report this, and pass --match to leave the object out",
-		state.VHost, c.Action, c.Kind, text.Name(c.Name))
 }
 
 // target is a file to write.

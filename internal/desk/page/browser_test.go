@@ -1,22 +1,10 @@
 package page_test
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"image"
-	"image/color"
-	"image/draw"
-	"image/png"
-	"iter"
-	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,102 +14,24 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/browsertest"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/desk/page"
 )
 
-// chromium returns the program that runs Chromium. Where there is none, and CI is not set, the
-// test is skipped.
-var chromium = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals // installed once for all tests
-	program, err := filepath.Abs("../../../scripts/chromium")
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command(program, "--version").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
-	}
-	return program, nil
-})
-
-// tab is a page in Chromium.
+// tab is a page of the desk in Chromium.
 type tab struct {
-	context.Context
+	*browsertest.Tab
 
-	t      *testing.T
-	mu     sync.Mutex
-	faults []string // what the console logged: errors, and what the policy refused
+	t *testing.T
 }
 
 // browse opens Chromium.
 func browse(t *testing.T) *tab {
 	t.Helper()
 	brokertest.OnNewestLine(t)
-	program, err := chromium()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 77 && os.Getenv("CI") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := []chromedp.ExecAllocatorOption{
-		chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox,
-		chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.Flag("disable-quic", true),
-		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true),
-		chromedp.Flag("hide-scrollbars", false),
-		chromedp.WindowSize(1400, 900),
-	}
-	allocator, end := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
-	ctx, closeTab := chromedp.NewContext(allocator)
-	b := &tab{Context: ctx, t: t}
-	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // waits until the browser has ended, so that its folder can be removed
-		closeTab()
-		end()
-	})
-	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
-		t.Fatal(err)
-	}
-	messages := chromedp.Console(ctx)
-	go b.note(messages)
-	return b
-}
-
-// note keeps what the console says.
-func (b *tab) note(messages iter.Seq2[chromedp.ConsoleMessage, error]) {
-	for m, err := range messages {
-		if err != nil {
-			return
-		}
-		b.mu.Lock()
-		b.faults = append(b.faults, fmt.Sprintf("%s: %s %s", m.Type, m.Text, m.URL))
-		b.mu.Unlock()
-	}
-}
-
-// run does actions, and fails the test if they take longer than a minute.
-func (b *tab) run(actions ...chromedp.Action[chromedp.Void]) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.Context, time.Minute)
-	defer cancel()
-	if err := chromedp.Do(ctx, actions...); err != nil {
-		b.fatal(err)
-	}
-}
-
-// fatal ends the test, and says what the page shows.
-func (b *tab) fatal(err error) {
-	b.t.Helper()
-	text, _ := chromedp.Run(b.Context, chromedp.Evaluate[string](`document.body.innerText`))
-	b.t.Fatalf("%v; console: %v; the page says:\n%s", err, b.console(), text)
-}
-
-func (b *tab) console() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return append([]string{}, b.faults...)
+	return &tab{browsertest.Open(t), t}
 }
 
 // open opens a page of the desk, signed in.
@@ -131,111 +41,19 @@ func (b *tab) open(s *server, path string) {
 	b.run(chromedp.Navigate(s.http.URL + "/#" + path))
 }
 
-// until waits until an expression is true.
-func (b *tab) until(expression string) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.Context, 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
-		switch {
-		case ok:
-			return
-		case err != nil:
-			b.fatal(fmt.Errorf("%s: %w", expression, err))
-		}
-		<-tick.C
-	}
-}
-
-// eval returns the value of an expression.
+// The short names of what the tests do most.
+func (b *tab) run(actions ...chromedp.Action[chromedp.Void]) { b.t.Helper(); b.Run(actions...) }
+func (b *tab) until(expression string)                       { b.t.Helper(); b.Until(expression) }
+func (b *tab) do(script string)                              { b.t.Helper(); b.Do(script) }
+func (b *tab) media(p emulation.SetEmulatedMediaParams)      { b.t.Helper(); b.Media(p) }
+func (b *tab) size(width, height int64, scheme string)       { b.t.Helper(); b.Size(width, height, scheme) }
+func (b *tab) shoot(name string)                             { b.t.Helper(); b.Shoot(name) }
+func (b *tab) fits()                                         { b.t.Helper(); b.Fits() }
+func (b *tab) silent()                                       { b.t.Helper(); b.Silent() }
+func (b *tab) console() []string                             { return b.Console() }
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
-	out, err := chromedp.Run(b.Context, chromedp.Evaluate[T](expression))
-	if err != nil {
-		b.fatal(fmt.Errorf("%s: %w", expression, err))
-	}
-	return out
-}
-
-// do runs a script.
-func (b *tab) do(script string) {
-	b.t.Helper()
-	b.run(chromedp.Evaluate[chromedp.Void](script))
-}
-
-// media sets what the page is shown on.
-func (b *tab) media(p emulation.SetEmulatedMediaParams) {
-	b.t.Helper()
-	if _, err := chromedp.Call(b.Context, emulation.SetEmulatedMedia, p); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// size sets the size of the window, and whether it is dark.
-func (b *tab) size(width, height int64, scheme string) {
-	b.t.Helper()
-	b.run(chromedp.EmulateViewport(width, height))
-	b.media(emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-	})
-}
-
-// shoot stores a picture of the page in DLXCTL_TEST_SHOTS, for a person to look at.
-func (b *tab) shoot(name string) {
-	b.t.Helper()
-	folder := os.Getenv("DLXCTL_TEST_SHOTS")
-	if folder == "" {
-		return
-	}
-	picture, err := chromedp.Run(b.Context, chromedp.CaptureScreenshot())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	drawn, err := png.Decode(bytes.NewReader(picture))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	var small bytes.Buffer // Chromium compresses fast, not small
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, paletted(drawn)); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, name+".png"), small.Bytes(), 0o600); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// paletted returns a picture in its 256 most frequent colors: a page has few, and shades of them.
-func paletted(drawn image.Image) image.Image {
-	counts, bounds := map[color.Color]int{}, drawn.Bounds()
-	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
-		for x := bounds.Min.X; x < bounds.Max.X; x++ {
-			counts[drawn.At(x, y)]++
-		}
-	}
-	colors := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int { return counts[b] - counts[a] })
-	out := image.NewPaletted(bounds, colors[:min(len(colors), 256)])
-	draw.Draw(out, bounds, drawn, bounds.Min, draw.Src)
-	return out
-}
-
-// fits checks that nothing is wider than the window.
-func (b *tab) fits() {
-	b.t.Helper()
-	if over := eval[int](b, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
-		b.t.Errorf("the page is %d pixels wider than the window: %s", over, eval[string](b,
-			`[...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).slice(0, 5).map((e) => e.tagName + "." + e.className).join(" ")`))
-	}
-}
-
-// silent checks that the console is empty: no error, and nothing that the policy refused.
-func (b *tab) silent() {
-	b.t.Helper()
-	if found := b.console(); len(found) > 0 {
-		b.t.Errorf("the console says: %s", strings.Join(found, "\n"))
-	}
+	return browsertest.Eval[T](b.Tab, expression)
 }
 
 const rowsThere = `document.querySelectorAll(".row .cause").length > 5`
