@@ -93,8 +93,9 @@ func (r *Runner) replacements(state topology.State) []Move {
 	for _, q := range r.Topology.Queues {
 		named := len(r.Legacy) == 0 || slices.Contains(r.Legacy, q.Name)
 		m := replacementOf(r.Topology.Name, q.Name)
-		due := func() bool {
-			return q.Label.Role == topology.RoleWork && !q.External && r.mayReplace(q.Name) && r.differs(m, state)
+		due := func() bool { // one that is named without consent is refused
+			asked := r.mayReplace(q.Name) || slices.Contains(r.Legacy, q.Name)
+			return q.Label.Role == topology.RoleWork && !q.External && asked && r.differs(m, state)
 		}
 		if named && (slices.Contains(begun, q.Name) || due()) {
 			out = append(out, m)
@@ -181,7 +182,7 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 	began, redeclared, gone := time.Now(), 0, 0
 	var disturbed error
 	for first := true; ; first = false {
-		state, err := r.Management.Inspect(ctx)
+		state, err := r.inspect(ctx)
 		if err != nil {
 			return err
 		}
@@ -247,7 +248,7 @@ func (r *Runner) notDown(ctx context.Context, m Move) error {
 	if err := wait.For(ctx, r.Settle); err != nil {
 		return err
 	}
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err == nil && !m.find(state).legacy {
 		err = fmt.Errorf("%w: the node of the queue %s is down: the broker does not list the queue, and it exists; start the node, then run the command again",
 			ErrWaiting, m.Legacy)
@@ -266,7 +267,7 @@ func (r *Runner) noteRoutes(m Move, state topology.State) {
 // checkBound fails if the queue lacks a binding that it or the switch exchange had in this run:
 // then another client has deleted it.
 func (r *Runner) checkBound(ctx context.Context, m Move) error {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -287,8 +288,9 @@ func (r *Runner) checkBound(ctx context.Context, m Move) error {
 // replacedAccount says how many messages waited in the hold, and how many may be doubled.
 func (r *Runner) replacedAccount(m Move) string {
 	out := "no message waited in its hold"
-	if h := r.moverOf(m.New, m.Legacy); h != nil {
-		out = "this run moved " + h.counts()
+	if r.moverOf(m.New, m.Legacy) != nil {
+		t := r.tallyOf(m)
+		out = "this run moved " + countsText(t.moved, t.doubled)
 	}
 	if r.takeRebound(m) {
 		out += ", and those that a service has doubled by its binding (see above)"

@@ -46,7 +46,7 @@ func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Contex
 	safe := time.Now().Add(amqp.SafeAge) // the queue may just have been declared
 	var refused time.Time                // since when the hold cannot be deleted
 	for {
-		state, err := r.Management.Inspect(ctx)
+		state, err := r.inspect(ctx)
 		if err != nil {
 			return err
 		}
@@ -102,11 +102,23 @@ func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State, sa
 	h.to, h.safe = m.legacyEnd(), safe
 	r.say("replace: moving what waits in the hold to %s", m.Legacy)
 	err := r.moveAndSwitch(ctx, back, h, drainLimits{fullAt: policy.FullAt(state, m.Legacy)},
-		func(ctx context.Context) error { return r.steps(ctx, m, m.unpark) })
+		func(ctx context.Context) error {
+			err := r.steps(ctx, m, m.unpark)
+			if err == nil {
+				r.note(m, func(t *tally) { t.flows = firstOf(t.flows, time.Now()) })
+			}
+			return err
+		})
 	if n := h.moved.Load(); n > 0 {
 		r.say("replace: moved %s from the hold to %s", messages(n), m.Legacy)
 	}
 	r.reportChanged("replace", h)
+	r.note(m, func(t *tally) {
+		t.moved, t.doubled = t.moved+h.moved.Load(), t.doubled+h.doubled
+		if first := h.first.Load(); first != nil && (t.flows.IsZero() || first.Before(t.flows)) {
+			t.flows = *first
+		}
+	})
 	if errors.Is(err, ErrWaiting) && h.moved.Load() == 0 { // the queue has confirmed nothing
 		err = fmt.Errorf("%w; if the node was killed in the second after %s was declared, the queue has no leader, and docs/same-name.md says how to go on; the hold keeps what was not moved",
 			err, m.Legacy)
@@ -120,7 +132,7 @@ func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State, sa
 // removeHold deletes what is left of a replacement. The broker or the proof refuses to delete a
 // hold that is not empty, so nothing can be lost.
 func (r *Runner) removeHold(ctx context.Context, m Move) error {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
