@@ -47,8 +47,8 @@ type Result struct {
 	// Held is for how many seconds at most messages waited in the hold. Null: none did, or another run
 	// began it.
 	Held *jsondoc.Seconds `json:"heldSeconds"`
-	// Pause is how many seconds after its deletion the queue got messages again. Null: this run has not
-	// deleted it.
+	// Pause is how many seconds after its deletion the queue got messages again. Null: this run has
+	// not deleted it.
 	Pause *jsondoc.Seconds `json:"pauseSeconds"`
 	// Error says why the queue is not done.
 	Error string `json:"error,omitempty"`
@@ -391,4 +391,3 @@ func (r *Runner) Unbegun(ctx context.Context) error {
 	}
 	return nil
 }
-

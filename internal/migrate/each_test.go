@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,30 +23,33 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
+	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// fleet is a stage with many queues, which the file has as quorum queues and the broker as classic
-// ones: q00, q01 and so on, each with a consumer that reconnects. The last of them are replaced by
+// fleet is a stage with many queues, which the file has as queues of another type than the broker:
+// q00, q01 and so on, each with a consumer that reconnects. The last of them are replaced by
 // successors, as r00, r01.
 type fleet struct {
 	*stage
 
+	have   string   // the type of the queues that exist
 	queues []string // those that are replaced under their names
 	moved  []string // legacy queues
 	paused sync.Map // how long after its last cancel each consumer had a message, by queue
+	gaps   sync.Map // the longest time between two messages of each consumer, by queue
 }
 
 // newFleet declares the queues.
-func newFleet(t *testing.T, target brokertest.Target, replaced, moved int) *fleet {
-	t.Helper()
-	f := &fleet{}
+func newFleet(tb testing.TB, target brokertest.Target, have, want string, replaced, moved int) *fleet {
+	tb.Helper()
+	f := &fleet{have: have}
 	var b strings.Builder
 	b.WriteString(`
 version: 1
 name: shop
-defaults: {backoff: quick, type: quorum}
+defaults: {backoff: quick, type: ` + want + `}
 backoff: {quick: {tiers: [100ms]}}
 exchanges:
   - {name: t}
@@ -65,45 +70,48 @@ queues:
 		f.moved = append(f.moved, fmt.Sprintf("r%02d", i))
 		entry(f.moved[i]+".v2", "replaces: "+f.moved[i]+", ", f.moved[i])
 	}
-	f.stage = newStageIn(t, target, b.String(), "", nil)
-	ch := target.Channel(t)
+	f.stage = newStageIn(tb, target, b.String(), "", nil)
+	ch := target.Channel(tb)
 	for name, kind := range map[string]string{"t": "topic", "d": "direct", "f": "fanout", "h": "headers"} {
 		if err := ch.ExchangeDeclare(name, kind, true, false, false, false, nil); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	for _, name := range slices.Concat(f.queues, f.moved) {
-		f.declare(t, ch, name, nil)
+		f.declare(tb, ch, name, nil)
 	}
 	return f
 }
 
-// declare declares a classic queue and binds it as the file says.
-func (f *fleet) declare(t *testing.T, ch *amqp091.Channel, name string, args amqp091.Table) {
-	t.Helper()
-	if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
-		t.Fatal(err)
+// declare declares a queue and binds it as the file says.
+func (f *fleet) declare(tb testing.TB, ch *amqp091.Channel, name string, args amqp091.Table) {
+	tb.Helper()
+	all := amqp091.Table{"x-queue-type": f.have}
+	maps.Copy(all, args)
+	if _, err := ch.QueueDeclare(name, true, false, false, false, all); err != nil {
+		tb.Fatal(err)
 	}
 	for _, b := range []struct {
 		key, exchange string
 		args          amqp091.Table
 	}{{name + ".#", "t", nil}, {name, "d", nil}, {"", "f", nil}, {"", "h", amqp091.Table{"to": name, "x-match": "all"}}} {
 		if err := ch.QueueBind(name, b.key, b.exchange, false, b.args); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 }
 
 // serve consumes from a queue as a service does that subscribes again 100 ms after a cancel. Each
 // message counts once for each queue.
-func (f *fleet) serve(t *testing.T, queue string) (stop func()) {
-	t.Helper()
+func (f *fleet) serve(tb testing.TB, queue string) (stop func()) {
+	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
+	tb.Cleanup(cancel)
 	var done sync.WaitGroup
 	name := strings.TrimSuffix(queue, ".v2")
 	done.Go(func() {
-		var canceled time.Time
+		var canceled, last time.Time
+		var gap time.Duration
 		f.through(ctx, func(ch *amqp091.Channel) error {
 			if err := ch.Qos(100, 0, false); err != nil {
 				return err
@@ -125,6 +133,11 @@ func (f *fleet) serve(t *testing.T, queue string) (stop func()) {
 						f.paused.Store(queue, time.Since(canceled))
 						canceled = time.Time{}
 					}
+					if now := time.Now(); !last.IsZero() && now.Sub(last) > gap {
+						gap = now.Sub(last)
+						f.gaps.Store(queue, gap)
+					}
+					last = time.Now()
 					f.mu.Lock()
 					f.seen[name+"/"+d.MessageId]++
 					f.mu.Unlock()
@@ -140,14 +153,14 @@ func (f *fleet) serve(t *testing.T, queue string) (stop func()) {
 
 // send publishes to all queues until stop, through each exchange: so many messages a second to each
 // queue. stop returns what was confirmed, as serve counts it.
-func (f *fleet) send(t *testing.T, perSecond float64) (stop func() map[string]bool) {
-	t.Helper()
+func (f *fleet) send(tb testing.TB, perSecond float64) (stop func() map[string]bool) {
+	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
+	tb.Cleanup(cancel)
 	names := slices.Concat(f.queues, f.moved)
 	confirmed := map[string]bool{}
 	var done sync.WaitGroup
-	ch := f.target.Confirming(t)
+	ch := f.target.Confirming(tb)
 	returned := ch.NotifyReturn(make(chan amqp091.Return, 10_000))
 	done.Go(func() {
 		type sent struct {
@@ -185,7 +198,7 @@ func (f *fleet) send(t *testing.T, perSecond float64) (stop func() map[string]bo
 			}
 			c, err := ch.PublishWithDeferredConfirm(exchange, key, true, false, m)
 			if err != nil {
-				t.Errorf("publish: %v", err)
+				tb.Errorf("publish: %v", err)
 				return
 			}
 			if waiting = append(waiting, sent{c, marks}); len(waiting) > 500 {
@@ -202,18 +215,18 @@ func (f *fleet) send(t *testing.T, perSecond float64) (stop func() map[string]bo
 		done.Wait()
 		for len(returned) > 0 {
 			r := <-returned
-			t.Errorf("message %s to %s with %q was returned", r.MessageId, r.Exchange, r.RoutingKey)
+			tb.Errorf("message %s to %s with %q was returned", r.MessageId, r.Exchange, r.RoutingKey)
 		}
 		return confirmed
 	}
 }
 
 // each returns a run of dlxctl migrate over all queues, with consent for each of them.
-func (f *fleet) each(t *testing.T, program string, more ...string) (c *exec.Cmd, stdout, stderr *bytes.Buffer) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "topology.yaml")
+func (f *fleet) each(tb testing.TB, program string, more ...string) (c *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	tb.Helper()
+	file := filepath.Join(tb.TempDir(), "topology.yaml")
 	if err := os.WriteFile(file, []byte(f.file), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	args := []string{
 		"migrate", "-f", file, "--match", "^[qr]", "--parallel", "8", "--yes", "--settle", "100ms", "--idle", "2s",
@@ -222,7 +235,7 @@ func (f *fleet) each(t *testing.T, program string, more ...string) (c *exec.Cmd,
 	for _, q := range f.queues {
 		args = append(args, "--allow", "replaces-queue="+q)
 	}
-	c = exec.CommandContext(t.Context(), program, append(args, more...)...)
+	c = exec.CommandContext(tb.Context(), program, append(args, more...)...)
 	c.Env = append(os.Environ(), "RABBITMQ_URL="+f.user.URL, "RABBITMQ_API_URL="+f.target.API)
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	c.Stdout, c.Stderr = stdout, stderr
@@ -272,13 +285,13 @@ func outcomes(t *testing.T, c *exec.Cmd, stdout, stderr *bytes.Buffer) (map[stri
 }
 
 // Under traffic through four exchanges, 30 queues are replaced or moved, eight at a time. Ctrl-C,
-// SIGKILL, one queue whose consumer holds a message and one that is refused stop none of the others:
+// SIGKILL, a queue whose consumer holds a message and one that is refused stop none of the others:
 // no message is lost, and doubled is at most what the killed movers had in flight.
 func TestManyAtOnce(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	dlxctl := brokertest.Program(t)
-	f := newFleet(t, brokertest.VHost(t), 28, 2)
+	f := newFleet(t, brokertest.VHost(t), "classic", "quorum", 28, 2)
 	ch := f.target.Channel(t)
 	const stuck, refused = "q03", "q07"
 	if _, err := ch.QueueDelete(refused, false, false, false); err != nil {
@@ -382,6 +395,94 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	}
 	t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
+}
+
+// Twenty times one way and the other, on one node and on three, a queue is replaced under its name
+// with 500 messages a second through four exchanges, and dlxctl is killed once each time, at another
+// step: no message is lost, and doubled is at most what the killed movers had in flight.
+func TestReplaceTwentyTimes(t *testing.T) {
+	t.Parallel()
+	rounds := brokertest.Rounds(0, 20)
+	if rounds == 0 {
+		t.Skip("ten minutes; it runs each night")
+	}
+	//nolint:paralleltest // each wants the machine for itself
+	t.Run("one node", func(t *testing.T) {
+		target := brokertest.VHost(t)
+		replaceAgainAndAgain(t, newFleet(t, target, "classic", "quorum", 1, 0), target, rounds)
+	})
+	//nolint:paralleltest // each wants the machine for itself
+	t.Run("three nodes", func(t *testing.T) {
+		nodes := brokertest.Cluster(t)
+		f := newFleet(t, nodes[0].VHost(t), "classic", "quorum", 1, 0)
+		replaceAgainAndAgain(t, f, nodes[1].See(t, f.target), rounds)
+	})
+}
+
+// replaceAgainAndAgain replaces the queue of a fleet so many times, with its publisher and its
+// consumer at clients.
+func replaceAgainAndAgain(t *testing.T, f *fleet, clients brokertest.Target, rounds int) {
+	t.Helper()
+	dlxctl := brokertest.Program(t)
+	f.target = clients
+	stop := f.serve(t, "q00")
+	published, began := f.send(t, 500), time.Now()
+	r := rand.New(rand.NewPCG(1, 4)) //nolint:gosec // the same moments each time
+	kills, steps := 0, replaceSteps()
+	for round := range rounds {
+		types := []string{"quorum", "classic"}
+		f.file = strings.Replace(f.file, "type: "+types[(round+1)%2]+"}", "type: "+types[round%2]+"}", 1)
+		f.want = spectest.Compile(t, f.file)
+		c, _, _ := f.each(t, dlxctl)
+		after := time.Duration(r.IntN(400)) * time.Millisecond
+		if killAtLine(t, c, steps[round%len(steps)], after) {
+			kills++
+		}
+		c, stdout, stderr := f.each(t, dlxctl)
+		if err := c.Run(); err != nil {
+			t.Fatalf("round %d: %v\n%s\n%s", round, err, stdout, stderr)
+		}
+		if left := f.differing(f.inspect(t)); len(left) > 0 {
+			t.Fatalf("round %d: it is not replaced:\n%s\n%s", round, stdout, stderr)
+		}
+	}
+	confirmed := published()
+	rate := float64(len(confirmed)) / time.Since(began).Seconds()
+	lost, doubled := f.account(t, confirmed)
+	if lost > 0 || doubled > kills*200 || kills < rounds*3/4 {
+		t.Errorf("%d of %d messages were lost, %d doubled, %d kills", lost, len(confirmed), doubled, kills)
+		f.where(t, confirmed)
+	}
+	stop()
+	f.tidy(t)
+	t.Logf("%d replacements, %d kills, %d published, %.0f a second, %d lost, %d doubled", rounds, kills, len(confirmed), rate,
+		lost, doubled)
+}
+
+// killAtLine starts a run and kills it a while after it has printed a line that begins so. It
+// reports whether there was such a line.
+func killAtLine(t *testing.T, c *exec.Cmd, line string, after time.Duration) bool {
+	t.Helper()
+	c.Stdout = nil
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	killed := false
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if said := strings.ReplaceAll(lines.Text(), "q00", "new"); strings.HasPrefix(said, line) && !killed {
+			killed = true
+			wait(t, after)
+			if err := c.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = c.Wait() // it was killed
+	return killed && c.ProcessState.ExitCode() == -1
 }
 
 // differing returns the queues that are not as the file has them.
