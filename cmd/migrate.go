@@ -158,7 +158,7 @@ func (k *migrateCommand) moveFlags(f *pflag.FlagSet) {
 // allowFlag adds the flag that allows to delete a queue that publishers have addressed by name.
 func (k *migrateCommand) allowFlag(f *pflag.FlagSet, one string) {
 	f.StringSliceVar(&k.allow, "allow", nil,
-		"allow a `HAZARD` for "+one+", or for all: drops-routing deletes it although publishers have sent to its name, replaces-queue replaces it under its name, stops-consumers ends that although consumers are missing")
+		"allow a `HAZARD` for "+one+", or for all: drops-routing deletes it although publishers have sent to its name, replaces-queue replaces it under its name, stops-consumers ends that although consumers are missing, uncounted-nack lets RabbitMQ count its retries")
 }
 
 // mostParallel is how many queues may be moved at a time.
@@ -200,10 +200,12 @@ func (k *migrateCommand) read(given bool) error {
 func (k *migrateCommand) readAllowed() error {
 	for _, text := range k.allow {
 		consent, err := plan.ParseConsent(text)
-		hazards := []topology.Hazard{topology.DropsRouting, topology.ReplacesQueue, topology.StopsConsumers}
+		hazards := []topology.Hazard{
+			topology.DropsRouting, topology.ReplacesQueue, topology.StopsConsumers, topology.UncountedNack,
+		}
 		if err != nil || !slices.Contains(hazards, consent.Hazard) {
-			return usageError{fmt.Errorf("--allow is %q; write %s=QUEUE, %s=QUEUE or %s=QUEUE, the hazards of migrate", text,
-				hazards[0], hazards[1], hazards[2])}
+			return usageError{fmt.Errorf("--allow is %q; write %s=QUEUE, %s=QUEUE, %s=QUEUE or %s=QUEUE, the hazards of migrate", text,
+				hazards[0], hazards[1], hazards[2], hazards[3])}
 		}
 		k.runner.Allow = append(k.runner.Allow, consent)
 	}

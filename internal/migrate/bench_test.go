@@ -148,10 +148,10 @@ func (s *stage) migrate(b *testing.B, dlxctl string, args ...string) {
 // replaceRounds is how many queues BenchmarkReplace replaces in each direction.
 const replaceRounds = 8
 
-// BenchmarkReplace replaces queues under their names, one after the other, by the real program, with
-// 300 messages a second through four exchanges. It measures what the consumer of each sees, which
-// reconnects and subscribes again 100 ms after basic.cancel: how long after the cancel it has the
-// next message, and the longest time without one. A message that is lost or doubled ends it.
+// BenchmarkReplace replaces queues under their names, one after the other, by the real program,
+// with 300 messages a second through four exchanges. It measures what the consumer of each sees,
+// which reconnects and subscribes again 100 ms after basic.cancel: how long after the cancel it has
+// the next message, and the longest time without one. A lost or doubled message ends it.
 func BenchmarkReplace(b *testing.B) {
 	dlxctl := brokertest.Program(b)
 	for _, types := range [][2]string{{"classic", "quorum"}, {"quorum", "classic"}} {

@@ -69,6 +69,7 @@ type unit struct {
 	Move
 
 	forwards bool   // its legacy queue forwards, and is to be retired
+	down     string // the one of its queues whose node is down. Empty: none
 	queue    Result // its queue and successor
 }
 
@@ -95,7 +96,7 @@ func (r *Runner) runEach(ctx context.Context) error {
 			continue
 		}
 		group.Go(func() error {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || r.Management.LockLost() {
 				return nil
 			}
 			failed[i] = r.runOne(ctx, u)
@@ -117,31 +118,50 @@ func (r *Runner) runEach(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if n := count(results, NotBegun); n > 0 {
+		failed = append(failed, fmt.Errorf("%s not begun, because the lock was lost; run the command again to go on",
+			text.Count(n, "queue")+text.Choose(n, " was", " were")))
+	}
 	return errors.Join(append(failed, refused, r.adviseOnFeeders(ctx))...)
+}
+
+// count returns how many queues have an outcome.
+func count(list []Result, o Outcome) (n int) {
+	for _, s := range list {
+		if s.Outcome == o {
+			n++
+		}
+	}
+	return n
 }
 
 // units returns the queues of a run, in the order of the file. Its error, ErrRefused, names those
 // that are refused.
 func (r *Runner) units(ctx context.Context) ([]unit, error) {
-	state, err := r.inspect(ctx)
+	state, err := r.Management.Inspect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	state = r.Management.AskConsumers(ctx, state, management.UnknownConsumers(state)) // an unknown number blocks
-	var units []unit
+	r.leftOut = state.Down
+	units := r.down(state)
 	for _, m := range unfinishedMoves(r.Topology, state) {
 		f := m.find(state)
 		forwards := f.legacy && f.forwarder != nil
 		switch {
 		case len(r.Legacy) > 0 && !slices.Contains(r.Legacy, m.Legacy):
+		case slices.Contains(state.Down, m.Legacy), slices.Contains(state.Down, m.New):
 		case forwards && !r.retires():
 			r.say("%s forwards to %s", m.Legacy, m.New)
 		default:
-			units = append(units, unit{m, forwards, Result{Queue: m.Legacy, New: m.New, Outcome: NotBegun}})
+			units = append(units, unit{m, forwards, "", Result{Queue: m.Legacy, New: m.New, Outcome: NotBegun}})
 		}
 	}
 	for _, m := range r.replacements(state) {
-		units = append(units, unit{m, false, Result{Queue: m.Legacy, Outcome: NotBegun}})
+		if slices.Contains(state.Down, m.Legacy) {
+			continue
+		}
+		units = append(units, unit{m, false, "", Result{Queue: m.Legacy, Outcome: NotBegun}})
 	}
 	places := map[string]int{}
 	for i, q := range r.Topology.Queues {
@@ -175,6 +195,28 @@ func (r *Runner) units(ctx context.Context) ([]unit, error) {
 	return units, err
 }
 
+// down returns the queues of a run whose node is down: what they need is not known.
+func (r *Runner) down(state topology.State) []unit {
+	var out []unit
+	for _, m := range allMoves(r.Topology) {
+		named := len(r.Legacy) == 0 || slices.Contains(r.Legacy, m.Legacy)
+		for _, name := range []string{m.Legacy, m.New} {
+			if named && slices.Contains(state.Down, name) {
+				out = append(out, unit{m, false, name, Result{Queue: m.Legacy, New: m.New, Outcome: NotBegun}})
+				break
+			}
+		}
+	}
+	for _, q := range r.Topology.Queues {
+		due := r.mayReplace(q.Name) || slices.Contains(r.Legacy, q.Name)
+		if due && q.Label.Role == topology.RoleWork && slices.Contains(state.Down, q.Name) {
+			m := replacementOf(r.Topology.Name, q.Name)
+			out = append(out, unit{m, false, q.Name, Result{Queue: q.Name, Outcome: NotBegun}})
+		}
+	}
+	return out
+}
+
 // refusedFor returns the error of queues that are refused.
 func refusedFor(why []string) error {
 	return fmt.Errorf("%w:\n  %s", ErrRefused, strings.Join(why, "\n  "))
@@ -191,6 +233,8 @@ func (r *Runner) unitRights(u unit, state topology.State) []plan.Right {
 // refusals returns why a queue cannot be moved in a state. None: it can.
 func (r *Runner) refusals(ctx context.Context, u unit, state topology.State) ([]string, error) {
 	switch {
+	case u.down != "":
+		return []string{u.Legacy + ": " + nodeDown(u.down)}, nil
 	case u.forwards:
 		return nil, nil
 	case !u.replaces():
@@ -325,7 +369,7 @@ func WriteResults(w io.Writer, list []Result, took time.Duration, width int) err
 	}
 	table := text.Table{Whole: []int{0}, Numbers: 4}
 	table.Add(nil, "QUEUE", "SUCCESSOR", "RESULT", "MOVED", "DOUBLED", "HELD", "PAUSE")
-	counts, moved := map[Outcome]int64{}, int64(0)
+	moved := int64(0)
 	var pauses []time.Duration
 	for _, s := range list {
 		successor := "same name"
@@ -334,7 +378,6 @@ func WriteResults(w io.Writer, list []Result, took time.Duration, width int) err
 		}
 		table.Add(nil, text.Name(s.Queue), successor, string(s.Outcome), text.Grouped(s.Moved), text.Grouped(s.Doubled),
 			seconds(s.Held), seconds(s.Pause))
-		counts[s.Outcome]++
 		moved += s.Moved
 		if s.Pause != nil {
 			pauses = append(pauses, time.Duration(*s.Pause))
@@ -345,8 +388,8 @@ func WriteResults(w io.Writer, list []Result, took time.Duration, width int) err
 	}
 	var parts []string
 	for _, o := range []Outcome{Done, Waiting, Refused, Failed, Stopped, NotBegun} {
-		if counts[o] > 0 {
-			parts = append(parts, fmt.Sprintf("%s %s", text.Grouped(counts[o]), o))
+		if n := count(list, o); n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s", text.Grouped(int64(n)), o))
 		}
 	}
 	line := fmt.Sprintf("%s in %s: %s; this run moved %s", text.Count(len(list), "queue"), text.Took(took),

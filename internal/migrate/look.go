@@ -2,6 +2,8 @@ package migrate
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
@@ -76,9 +78,29 @@ func (l *looks) perform(ctx context.Context, mine *look, read func(context.Conte
 	mine.stopped = mine.err != nil && ctx.Err() != nil
 }
 
-// inspect reads the virtual host, see [management.Client.Inspect].
+// inspect reads the virtual host, see [management.Client.Inspect]. It fails with ErrWaiting if the
+// node of a queue of the run is down: the queue is not listed, and would be taken for deleted. A
+// queue that runEach has refused for that is no part of the run.
 func (r *Runner) inspect(ctx context.Context) (topology.State, error) {
-	return r.looks.inspect(ctx, r.Management.Inspect)
+	state, err := r.looks.inspect(ctx, r.Management.Inspect)
+	if err != nil {
+		return state, err
+	}
+	for _, w := range r.Topology.WorkQueues {
+		for _, name := range []string{w.Name, w.Replaces} {
+			named := len(r.Legacy) == 0 || slices.Contains(r.Legacy, w.Name) || slices.Contains(r.Legacy, w.Replaces)
+			if named && slices.Contains(state.Down, name) && !slices.Contains(r.leftOut, name) {
+				return state, fmt.Errorf("%w: %s", ErrWaiting, nodeDown(name))
+			}
+		}
+	}
+	return state, nil
+}
+
+// nodeDown says what to do about a queue whose node is down.
+func nodeDown(queue string) string {
+	return fmt.Sprintf("the node of the queue %s is down: the broker does not list the queue, and it exists; start the node, then run the command again",
+		queue)
 }
 
 // converger carries out changes, and reads as the runner does.

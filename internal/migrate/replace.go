@@ -202,9 +202,7 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 		case !f.legacy:
 			// It was deleted by a run that was stopped. Nothing can be lost: what is routed to it waits in
 			// the hold.
-			if err = r.notDown(ctx, m); err == nil {
-				err = r.declareAnew(ctx, m, state, nil)
-			}
+			err = r.declareAnew(ctx, m, state, nil)
 		case differs:
 			err = r.vacate(ctx, m)
 			if errors.Is(err, errRedeclared) && redeclared >= mostRedeclared {
@@ -214,10 +212,10 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 			if errors.Is(err, ErrWaiting) || errors.Is(err, ErrRefused) {
 				// While it waits, consumers would get nothing new.
 				r.say("replace: rolling back: %s stays as it is", m.Legacy)
-				return errors.Join(disturbed, err, r.giveBack(ctx, m, func(context.Context, Move) error { return nil }))
+				return errors.Join(disturbed, err, r.restore(ctx, m))
 			}
 		default:
-			if err = r.giveBack(ctx, m, r.consumersBack); err == nil {
+			if err = r.giveBack(ctx, m, state, r.consumersBack); err == nil {
 				r.say("done: %s is replaced under its name; %s, %s", m.Legacy, r.replacedAccount(m), text.Took(time.Since(began)))
 				return disturbed
 			}
@@ -236,24 +234,6 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 			}
 		}
 	}
-}
-
-// notDown fails with ErrWaiting if the queue, which the broker does not list, exists: then its node
-// is down, and the queue may hold messages.
-func (r *Runner) notDown(ctx context.Context, m Move) error {
-	exists, err := r.Management.Exists(ctx, m.Legacy)
-	if err != nil || !exists {
-		return err
-	}
-	if err := wait.For(ctx, r.Settle); err != nil {
-		return err
-	}
-	state, err := r.inspect(ctx)
-	if err == nil && !m.find(state).legacy {
-		err = fmt.Errorf("%w: the node of the queue %s is down: the broker does not list the queue, and it exists; start the node, then run the command again",
-			ErrWaiting, m.Legacy)
-	}
-	return err
 }
 
 // noteRoutes notes which messages come to the queue, for checkBound.

@@ -41,14 +41,18 @@ func (m Move) unpark(state topology.State) cutoverStep {
 
 // giveBack moves what is in the hold to the queue, lets the switch lead there, binds the queue
 // again, and removes the hold, once check agrees. It is the second half of a replacement, and all
-// of a rollback. It fails with errGone if the queue or the hold is not there.
-func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Context, Move) error) error {
+// of a rollback. It fails with errGone if the queue or the hold is not there. state was read just
+// now: to read it again would lengthen the pause of the consumers.
+func (r *Runner) giveBack(ctx context.Context, m Move, state topology.State,
+	check func(context.Context, Move) error,
+) (err error) {
 	safe := time.Now().Add(amqp.SafeAge) // the queue may just have been declared
 	var refused time.Time                // since when the hold cannot be deleted
-	for {
-		state, err := r.inspect(ctx)
-		if err != nil {
-			return err
+	for first := true; ; first = false {
+		if !first {
+			if state, err = r.inspect(ctx); err != nil {
+				return err
+			}
 		}
 		f := m.find(state)
 		if !f.successor || !f.legacy {
@@ -74,8 +78,7 @@ func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Contex
 		if err := check(ctx, m); err != nil {
 			return err
 		}
-		err = r.removeHold(ctx, m)
-		if err == nil {
+		if err = r.removeHold(ctx, m); err == nil {
 			return r.checkBound(ctx, m)
 		}
 		if !errors.Is(err, broker.ErrRefused) {
@@ -92,6 +95,15 @@ func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Contex
 			return err
 		}
 	}
+}
+
+// restore rolls a replacement back: the queue is as it was.
+func (r *Runner) restore(ctx context.Context, m Move) error {
+	state, err := r.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	return r.giveBack(ctx, m, state, func(context.Context, Move) error { return nil })
 }
 
 // emptyHold moves what is in the hold to the queue, and lets the switch lead there. Until the queue
@@ -194,7 +206,7 @@ func (r *Runner) abortReplacements(ctx context.Context, state topology.State) er
 		}
 	}
 	for _, m := range moves {
-		if err := r.giveBack(ctx, m, func(context.Context, Move) error { return nil }); err != nil {
+		if err := r.restore(ctx, m); err != nil {
 			return err
 		}
 		r.say("abort: %s is as it was", m.Legacy)

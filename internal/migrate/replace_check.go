@@ -39,11 +39,20 @@ func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State
 	work := Move{Topology: m.Topology, New: m.Legacy}
 	for _, c := range plan.Make(r.Topology, state, plan.Options{}).Changes {
 		itself := c.Kind == topology.KindQueue && c.Name == m.Legacy
-		if itself && (c.Immutable || m.find(state).successor) {
-			continue // what cannot be replaced is said above, and what has begun is no reason
+		if itself && (c.Immutable || m.find(state).successor) || c.Kind == topology.KindPolicy && c.Label.Queue == m.Legacy {
+			continue // what cannot be replaced is said above, what has begun is no reason, and policies follow
 		}
 		if c.Action == plan.Blocked && !c.IsEndured() && (itself || work.needs(r.Topology, c)) {
 			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
+		}
+	}
+	for _, c := range r.policyChanges(m, state) {
+		switch nack := topology.UncountedNack; {
+		case c.Action == plan.Blocked && !c.IsEndured():
+			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
+		case slices.Contains(c.Hazards, nack) && !r.consents(nack, m.Legacy):
+			add("RabbitMQ is to count its retries, which needs consent: %s; %s", plan.Consent{Hazard: nack, Object: m.Legacy}.Flag(),
+				c.Reason)
 		}
 	}
 	if !r.mayReplace(m.Legacy) {
@@ -61,6 +70,17 @@ func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State
 		}
 	}
 	return out, nil
+}
+
+// policyChanges returns the changes of the policies of a queue that come with its replacement:
+// those that a plan has once the queue is as the file has it.
+func (r *Runner) policyChanges(m Move, state topology.State) []plan.Change {
+	state.Have.Queues = append(slices.DeleteFunc(slices.Clone(state.Have.Queues), func(q topology.Queue) bool {
+		return q.Name == m.Legacy || q.Name == m.New
+	}), r.wanted(m))
+	return slices.DeleteFunc(plan.Make(r.Topology, state, plan.Options{}).Changes, func(c plan.Change) bool {
+		return c.Kind != topology.KindPolicy || c.Label.Queue != m.Legacy
+	})
 }
 
 // needsLock says why a run without the lock replaces no queue under its name.

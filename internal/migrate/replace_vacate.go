@@ -384,9 +384,8 @@ func (r *Runner) declareAnew(ctx context.Context, m Move, state topology.State, 
 		add(*gone)
 		r.note(m, func(t *tally) { t.gone = time.Now() })
 	}
-	for _, c := range plan.Make(r.Topology, state, plan.Options{}).Changes {
-		makes := c.Action == plan.Create || c.Action == plan.Update
-		if makes && c.Kind == topology.KindPolicy && c.Label.Queue == m.Legacy {
+	for _, c := range r.policyChanges(m, state) {
+		if c.Action == plan.Create || c.Action == plan.Update {
 			add(c)
 		}
 	}

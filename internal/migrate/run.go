@@ -89,6 +89,7 @@ type Runner struct {
 	// tallies are what this run has done with the queues that it replaces under their names, by name.
 	tallies map[string]*tally
 	results []Result
+	leftOut []string // queues of runEach whose node was down when it began
 	// fed are the feeders of the legacy queues that this run has deleted, by name, each with the move
 	// of one of these queues.
 	fed map[string]Move
