@@ -418,6 +418,9 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 	if err := k.lock.lockSession(ctx, k.app, s, "migrate"); err != nil {
 		return err
 	}
+	if k.lock.wanted {
+		k.runner.Relock = func(ctx context.Context) error { return k.lock.lockSession(ctx, k.app, s, "migrate") }
+	}
 	defer k.app.announceStop(ctx)()
 	k.runner.CheckRights = func(rights []plan.Right) error { return s.CheckRights(ctx, rights) }
 	if !k.yes {

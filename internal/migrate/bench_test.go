@@ -146,7 +146,7 @@ func (s *stage) migrate(b *testing.B, dlxctl string, args ...string) {
 }
 
 // replaceRounds is how many queues BenchmarkReplace replaces in each direction.
-const replaceRounds = 8
+const replaceRounds = 5
 
 // BenchmarkReplace replaces queues under their names, one after the other, by the real program,
 // with 300 messages a second through four exchanges. It measures what the consumer of each sees,

@@ -52,6 +52,8 @@ type Result struct {
 	Pause *jsondoc.Seconds `json:"pauseSeconds"`
 	// Error says why the queue is not done.
 	Error string `json:"error,omitempty"`
+
+	lockLost bool // it failed, and the lock of the run was lost
 }
 
 // ResultDocument is what a run of several queues has done, as scripts read it.
@@ -88,26 +90,22 @@ func (r *Runner) runEach(ctx context.Context) error {
 	if r.QueueProgress != nil {
 		step, finish = r.QueueProgress(len(units))
 	}
-	var group errgroup.Group // without a context: a queue that fails stops no other
-	group.SetLimit(r.Parallel)
-	for i, u := range units {
-		if results[i].Outcome == Refused {
-			step()
-			continue
+	for left := len(units) + 1; ; {
+		r.pass(ctx, units, results, failed, step)
+		again := 0
+		for _, s := range results {
+			if s.Outcome == NotBegun || s.lockLost {
+				again++
+			}
 		}
-		group.Go(func() error {
-			if ctx.Err() != nil || r.Management.LockLost() {
-				return nil
-			}
-			failed[i] = r.runOne(ctx, u)
-			results[i].conclude(failed[i], ctx.Err() != nil)
-			if results[i].Outcome != Stopped {
-				step()
-			}
-			return nil
-		})
+		over := again == 0 || again >= left || ctx.Err() != nil // each pass must bring a queue to its end
+		if over || r.Relock == nil || !r.Management.LockLost() || r.Relock(ctx) != nil {
+			break
+		}
+		r.say("the broker has closed the connection with the lock; it is taken again, and %s on",
+			text.Count(again, "queue")+text.Choose(again, " goes", " go"))
+		left = again
 	}
-	_ = group.Wait() // the functions return nil
 	finish()
 	for i, u := range units {
 		r.measure(u, &results[i])
@@ -133,6 +131,31 @@ func count(list []Result, o Outcome) (n int) {
 		}
 	}
 	return n
+}
+
+// pass moves the queues that are not begun, and those whose lock was lost. No change of the broker
+// is under way when it returns.
+func (r *Runner) pass(ctx context.Context, units []unit, results []Result, failed []error, step func()) {
+	var group errgroup.Group // without a context: a queue that fails stops no other
+	group.SetLimit(r.Parallel)
+	for i, u := range units {
+		if results[i].Outcome != NotBegun && !results[i].lockLost {
+			continue
+		}
+		group.Go(func() error {
+			if ctx.Err() != nil || r.Management.LockLost() {
+				return nil
+			}
+			failed[i] = r.runOne(ctx, u)
+			results[i].conclude(failed[i], ctx.Err() != nil)
+			results[i].lockLost = failed[i] != nil && r.Management.LockLost() && results[i].Outcome != Stopped
+			if results[i].Outcome != Stopped && !results[i].lockLost {
+				step()
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // the functions return nil
 }
 
 // units returns the queues of a run, in the order of the file. Its error, ErrRefused, names those
@@ -277,7 +300,7 @@ func (r *Runner) runOne(ctx context.Context, u unit) error {
 func (s *Result) conclude(err error, interrupted bool) {
 	switch {
 	case err == nil:
-		s.Outcome = Done
+		s.Outcome, s.Error = Done, ""
 		return
 	case errors.Is(err, ErrVanished), errors.Is(err, ErrDisturbed):
 		s.Outcome = Failed

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -268,6 +269,36 @@ func strike(t *testing.T, c *exec.Cmd, signal os.Signal, times int) (printed str
 	return all.String(), c.ProcessState.ExitCode()
 }
 
+// closeLock closes the connection with the lock of the next run once queues are in the middle, as the
+// broker does when it cannot declare a queue. stop ends the attempts.
+func (f *fleet) closeLock(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for ctx.Err() == nil {
+			state, err := f.m.Inspect(ctx)
+			if err != nil || len(migrate.Unfinished(f.want, state)) < 4 {
+				continue
+			}
+			var list []struct {
+				Name   string `json:"name"`
+				Client string `json:"user_provided_name"`
+			}
+			if err := json.Unmarshal(f.target.Call(t, "GET", "connections", nil), &list); err != nil {
+				continue
+			}
+			for _, c := range list {
+				if strings.HasPrefix(c.Client, "dlxctl migrate shop (") {
+					f.target.Call(t, "DELETE", "connections/"+url.PathEscape(c.Name), nil)
+					return
+				}
+			}
+		}
+	})
+	return func() { cancel(); done.Wait() }
+}
+
 // outcomes runs a command to its end and returns what became of each queue.
 func outcomes(t *testing.T, c *exec.Cmd, stdout, stderr *bytes.Buffer) (map[string]migrate.Result, int) {
 	t.Helper()
@@ -284,8 +315,9 @@ func outcomes(t *testing.T, c *exec.Cmd, stdout, stderr *bytes.Buffer) (map[stri
 }
 
 // Under traffic through four exchanges, 30 queues are replaced or moved, eight at a time. Ctrl-C,
-// SIGKILL, a queue whose consumer holds a message and one that is refused stop none of the others:
-// no message is lost, and doubled is at most what the killed movers had in flight.
+// SIGKILL, the end of the connection with the lock, a queue whose consumer holds a message and one
+// that is refused stop none of the others: no message is lost, and doubled is at most what the
+// killed movers had in flight.
 func TestManyAtOnce(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -337,8 +369,14 @@ func TestManyAtOnce(t *testing.T) {
 		len(f.differing(state)), len(f.queues))
 
 	results, code := func() (map[string]migrate.Result, int) {
+		defer f.closeLock(t)()
 		c, stdout, stderr := f.each(t, dlxctl, "--wait", "20s", "-o", "json")
-		defer func() { t.Logf("%s\n%s", stdout, stderr) }()
+		defer func() {
+			t.Logf("%s\n%s", stdout, stderr)
+			if !strings.Contains(stderr.String(), "the broker has closed the connection with the lock; it is taken again") {
+				t.Error("the lock was not lost")
+			}
+		}()
 		return outcomes(t, c, stdout, stderr)
 	}()
 	waits, refuses := results[stuck].Outcome, results[refused].Outcome
