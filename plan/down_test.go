@@ -8,9 +8,9 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// A queue whose node is down is not created: it exists, and the broker does not list it. That blocks
-// the plan, whether dlxctl declares the queue or a service does. A successor gets no binding while
-// its legacy queue is down.
+// A queue whose node is down is not created: it exists, and the broker does not list it. That
+// blocks the plan, whether dlxctl declares the queue or a service does. A successor gets no binding
+// while its legacy queue is down.
 func TestAQueueWhoseNodeIsDown(t *testing.T) {
 	t.Parallel()
 	foreign := queue("f", args{"x-queue-type": "classic"})

@@ -269,8 +269,8 @@ func strike(t *testing.T, c *exec.Cmd, signal os.Signal, times int) (printed str
 	return all.String(), c.ProcessState.ExitCode()
 }
 
-// closeLock closes the connection with the lock of the next run once queues are in the middle, as the
-// broker does when it cannot declare a queue. stop ends the attempts.
+// closeLock closes the connection with the lock of the next run once queues are in the middle, as
+// the broker does when it cannot declare a queue. stop ends the attempts.
 func (f *fleet) closeLock(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -29,8 +29,8 @@ func policyStage(t *testing.T, backoff, more string) *stage {
 	return s
 }
 
-// The policy that gives a queue its dead-lettering is in effect from the moment on in which the queue
-// exists again: no failure is dropped.
+// The policy that gives a queue its dead-lettering comes with the new queue: else its failures
+// would be dropped until the next apply.
 func TestReplaceWithAPolicy(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -41,8 +41,8 @@ func TestReplaceWithAPolicy(t *testing.T) {
 	s.replaced(t)
 }
 
-// A classic queue of a service is replaced by a quorum queue whose retries RabbitMQ counts, in one go
-// and stopped at each step, while its consumer requeues each message once: no message is lost or
+// A classic queue of a service is replaced by a quorum queue whose retries RabbitMQ counts, in one
+// go and stopped at each step, while its consumer requeues each message once: no message is lost or
 // doubled, and the policy needs its own consent.
 func TestReplaceOntoNativeRetries(t *testing.T) {
 	t.Parallel()
