@@ -35,6 +35,7 @@ func newInit(a *app) *cobra.Command {
   deadline  like tiers, and what no consumer takes in time is dead-lettered
   discard   like tiers, then it is deleted
   elsewhere a failed message waits, and then comes to another queue, with consumers of its own
+  native    RabbitMQ 4.3.1 or later delays the retries itself, and no processor is needed
 
 FILE is topology.yaml, or the file of -f; - writes to stdout. The topology gets the name
 of the folder that FILE is in. Topologies of different teams on one virtual host need

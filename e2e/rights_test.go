@@ -412,7 +412,9 @@ queues: [{match: '^svc\.(?!mine$)', external: true}]
 	succeeds(t, ci, "plan", "--detailed-exitcode", "-f", path)
 	p.signal(t, syscall.SIGTERM)
 	p.exits(t, 0)
-	succeeds(t, ci, "destroy", "--yes", "--wait=1m", "--allow", "loses-messages", "--allow", "drops-routing", "-f", path)
+	// The broker counts the consumer of the processor for some seconds after its end.
+	succeeds(t, ci, "destroy", "--yes", "--wait=1m", "--allow", "loses-messages", "--allow", "drops-routing",
+		"--allow", "stops-consumers", "-f", path)
 	if err := service.Channel(t).QueueBind("svc.early", "k", "amq.topic", false, nil); err == nil {
 		t.Error("a service may bind to an exchange that the file does not have")
 	}

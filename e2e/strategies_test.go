@@ -51,6 +51,10 @@ func strategies() map[string]strategy {
 		"deadline": {key: "quote.asked", story: []string{
 			"publish m-1", "m-1 reject", "m-1 acknowledge", "stop", "publish m-2", "dead m-2 expired",
 		}},
+		"native": {key: "mail.asked", story: []string{
+			"publish m-1 m-2 m-3", "m-1 requeue", "m-2 reject", "m-3 acknowledge", "dead m-2 rejected",
+			"m-1 requeue", "m-1 requeue", "m-1 requeue", "dead m-1 delivery_limit",
+		}},
 	}
 }
 
@@ -77,11 +81,17 @@ func TestStrategies(t *testing.T) {
 				t.Fatalf("there is no starter %s", name)
 			}
 			// The same, in less time: the deadline is longer than what the test does within it.
-			tiers := regexp.MustCompile(`tiers: \[[1-9].*?\]`)
+			tiers := regexp.MustCompile(`tiers: \[[1-9].*?\]|linear: \{.*?\}`)
 			text := tiers.ReplaceAllString(string(starter), "tiers: [50ms, 100ms, 150ms]")
 			text = strings.Replace(text, "x-message-ttl: 300000", "x-message-ttl: 5000", 1)
 			file := writeTopology(t, text)
 			apply := []string{"apply", "--yes", "-f", file}
+			if strings.Contains(text, "engine: native") {
+				if !target.AtLeast(topology.FirstNative) {
+					t.Skip("before 4.3.1, RabbitMQ delays no retries")
+				}
+				apply = append(apply, "--allow", "uncounted-nack")
+			}
 			if slices.Contains(s.story, "deleted m-1") {
 				code, out := dlxctl(target, apply...)
 				if consent := "--allow loses-messages=samples.discarded"; code != 3 || !strings.Contains(out, consent) {

@@ -14,7 +14,7 @@ var starters embed.FS // go:embed can fill nothing else
 func Starters() []string {
 	return []string{
 		"minimal", "full", "direct", "in-place", "tail", "tiers", "repeats", "crashes", "filter", "elsewhere", "deadline",
-		"discard",
+		"discard", "native",
 	}
 }
 

@@ -1,6 +1,9 @@
 package topology
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // EngineNative and EngineProcessor are the values of engine in a topology file.
 const (
@@ -49,4 +52,18 @@ func NativeOf(policy Arguments) (Backoff, bool) {
 		b.Tiers = append(b.Tiers, Tier{Delay: time.Duration(ms) * time.Millisecond})
 	}
 	return b, true
+}
+
+// TakesNative reports whether a queue of the broker can have a native backoff as it is, by a policy
+// and under its own name: its arguments decide about neither dead-lettering nor delays. Limits that
+// plan looks at, of operator policies for example, can still refuse it.
+func (s State) TakesNative(q Queue) bool {
+	return q.Type() == Quorum && s.DelaysRetries() && !slices.ContainsFunc(q.Arguments.Names(), func(name string) bool {
+		switch PolicyKey(name) {
+		case PolicyKey(ArgDeadLetterExchange), PolicyKey(ArgDeadLetterRoutingKey), KeyDelayedRetryType, KeyDelayedRetryMin,
+			KeyDelayedRetryMax, KeyDeliveryLimit:
+			return true
+		}
+		return false
+	})
 }

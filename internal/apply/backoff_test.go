@@ -318,13 +318,30 @@ func TestBackoffsChangeUnderLoad(t *testing.T) {
 	}
 }
 
-// The same in a cluster: changes through one node, publishers and consumers on the others.
+// The same in a cluster: changes through one node, publishers and consumers on the others. There
+// the engine changes too.
 func TestBackoffsChangeInACluster(t *testing.T) {
 	t.Parallel()
 	nodes := brokertest.Cluster(t)
-	target := nodes[0].VHost(t)
-	s := newStage(t, "quorum", target, nodes[1].See(t, target), nodes[2].See(t, target))
-	s.changesUnderLoad(t, 50*time.Millisecond, 200*time.Millisecond, 500*time.Millisecond)
+	t.Run("backoffs", func(t *testing.T) {
+		t.Parallel()
+		target := nodes[0].VHost(t)
+		s := newStage(t, "quorum", target, nodes[1].See(t, target), nodes[2].See(t, target))
+		s.changesUnderLoad(t, 50*time.Millisecond, 200*time.Millisecond, 500*time.Millisecond)
+	})
+	t.Run("engines", func(t *testing.T) {
+		t.Parallel()
+		target := nodes[0].VHost(t)
+		s := newEngineStage(t, "policy", target)
+		s.target, s.consumer = nodes[1].See(t, target), nodes[2].See(t, target)
+		stop := s.requeue(t, 50*time.Millisecond)
+		for _, backoff := range []string{"n", "a", "m", "n", "a"} {
+			wait(t, 300*time.Millisecond)
+			s.apply(t, s.m, backoff, 500*time.Millisecond)
+		}
+		stop()
+		s.account(t, 0)
+	})
 }
 
 // A control: binding one failed queue before unbinding the other duplicates failed
@@ -401,6 +418,32 @@ func (k *killer) Apply(ctx context.Context, c plan.Change) error {
 	return k.Converger.Apply(ctx, c)
 }
 
+// stopped carries out so many steps of a change to a backoff, and no more.
+func (s *stage) stopped(t *testing.T, steps int, backoff string, settle time.Duration) {
+	t.Helper()
+	err := s.carry(t.Context(), &killer{Converger: s.m, left: steps}, load(t, s.file(backoff)), settle)
+	if !errors.Is(err, errKilled) {
+		t.Fatalf("it was not stopped after %d steps: %v", steps, err)
+	}
+}
+
+// stoppedAfterEachStep stops the changes from a to a backoff and back after each of so many steps.
+// Another run continues them, and then one with another file, which has other or a.
+func (s *stage) stoppedAfterEachStep(t *testing.T, steps int, backoff, other string) {
+	t.Helper()
+	const settle = 50 * time.Millisecond
+	for n := range steps {
+		for _, to := range []string{backoff, "a"} {
+			s.stopped(t, n, to, settle)
+			s.apply(t, s.m, to, settle)
+		}
+		for _, to := range []string{other, "a"} {
+			_ = s.carry(t.Context(), &killer{Converger: s.m, left: n}, load(t, s.file(backoff)), settle)
+			s.apply(t, s.m, to, settle)
+		}
+	}
+}
+
 // A change is stopped after each step, and continued by another run, and by a run with
 // another file.
 func TestBackoffChangeStoppedAfterEachStep(t *testing.T) {
@@ -412,25 +455,39 @@ func TestBackoffChangeStoppedAfterEachStep(t *testing.T) {
 			target := brokertest.VHost(t)
 			s := newStage(t, kind, target, target, target)
 			stop := s.load(t, 50*time.Millisecond)
-			const settle = 50 * time.Millisecond
-			for steps := range 4 {
-				for _, backoff := range []string{"b", "a"} {
-					err := s.carry(t.Context(), &killer{Converger: s.m, left: steps}, load(t, s.file(backoff)), settle)
-					if !errors.Is(err, errKilled) {
-						t.Fatalf("it was not stopped after %d steps: %v", steps, err)
-					}
-					s.apply(t, s.m, backoff, settle)
-				}
-				// The file changes again before the change is done.
-				_ = s.carry(t.Context(), &killer{Converger: s.m, left: steps}, load(t, s.file("b")), settle)
-				s.apply(t, s.m, "none", settle)
-				_ = s.carry(t.Context(), &killer{Converger: s.m, left: steps}, load(t, s.file("b")), settle)
-				s.apply(t, s.m, "a", settle)
-			}
+			s.stoppedAfterEachStep(t, 4, "b", "none")
 			stop()
 			s.account(t, 0)
 		})
 	}
+}
+
+// nodeRestarts restarts the node after each of so many steps of a change from a to a backoff, and
+// stops the change back there too. Failures come before and after, by what begins a load.
+func (s *stage) nodeRestarts(t *testing.T, node *brokertest.Server, steps int, backoff string,
+	begin func(t *testing.T, pause time.Duration) (stop func()),
+) {
+	t.Helper()
+	burst := func() {
+		stop := begin(t, 20*time.Millisecond)
+		wait(t, 300*time.Millisecond)
+		stop()
+	}
+	for n := range steps {
+		for _, to := range []string{backoff, "a"} {
+			s.stopped(t, n, to, 0)
+			burst()
+			if to == backoff {
+				node.Stop(t)
+				node.Start(t)
+				s.connect(t, s.target)
+			}
+			burst()
+			s.apply(t, s.m, to, 50*time.Millisecond)
+		}
+	}
+	burst()
+	s.account(t, steps*32)
 }
 
 // A node restarts while a change is half done: what the broker has stored is enough to
@@ -440,29 +497,7 @@ func TestNodeRestartsDuringBackoffChange(t *testing.T) {
 	node := brokertest.Node(t)
 	target := node.VHost(t)
 	s := newStage(t, "quorum", target, target, target)
-	burst := func() {
-		stop := s.load(t, 20*time.Millisecond)
-		wait(t, 300*time.Millisecond)
-		stop()
-	}
-	for steps := range 4 {
-		for _, backoff := range []string{"b", "a"} {
-			err := s.carry(t.Context(), &killer{Converger: s.m, left: steps}, load(t, s.file(backoff)), 0)
-			if !errors.Is(err, errKilled) {
-				t.Fatalf("it was not stopped after %d steps: %v", steps, err)
-			}
-			burst()
-			if backoff == "b" {
-				node.Stop(t)
-				node.Start(t)
-				s.connect(t, target)
-			}
-			burst()
-			s.apply(t, s.m, backoff, 50*time.Millisecond)
-		}
-	}
-	burst()
-	s.account(t, 4*32)
+	s.nodeRestarts(t, node, 4, "b", s.load)
 }
 
 // A queue moves to another backoff and back a hundred times.

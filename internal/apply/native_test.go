@@ -2,7 +2,6 @@ package apply_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -110,24 +109,18 @@ func TestEngineChangeStoppedAfterEachStep(t *testing.T) {
 	t.Parallel()
 	s := newEngineStage(t, "policy", brokertest.VHost(t))
 	stop := s.requeue(t, 50*time.Millisecond)
-	const settle = 50 * time.Millisecond
-	for steps := range 5 {
-		for _, backoff := range []string{"n", "a"} {
-			err := s.carry(t.Context(), &killer{Converger: s.m, left: steps}, load(t, s.file(backoff)), settle)
-			if !errors.Is(err, errKilled) {
-				t.Fatalf("it was not stopped after %d steps: %v", steps, err)
-			}
-			s.apply(t, s.m, backoff, settle)
-		}
-		// The file changes again before the change is done.
-		_ = s.carry(t.Context(), &killer{Converger: s.m, left: steps}, load(t, s.file("n")), settle)
-		s.apply(t, s.m, "a", settle)
-		_ = s.carry(t.Context(), &killer{Converger: s.m, left: steps}, load(t, s.file("m")), settle)
-		s.apply(t, s.m, "n", settle)
-		s.apply(t, s.m, "a", settle)
-	}
+	s.stoppedAfterEachStep(t, 5, "n", "m")
 	stop()
 	s.account(t, 0)
+}
+
+// A node restarts while a change of the engine is half done.
+func TestNodeRestartsDuringEngineChange(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	node := brokertest.Node(t)
+	s := newEngineStage(t, "policy", node.VHost(t))
+	s.nodeRestarts(t, node, 5, "n", s.requeue)
 }
 
 // Messages that always fail, while consumers are killed again and again and the node restarts: each

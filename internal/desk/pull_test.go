@@ -265,18 +265,17 @@ type interruption struct {
 func interruptions() []interruption {
 	killed := func(t *testing.T, s *shop) string {
 		t.Helper()
-		// The program gets no further than to that record, so the kill is never too late.
-		through, chosen := *s, 0
-		through.target = moment{sent: recordOfAcks()}.reach(t, s.target, func() { <-t.Context().Done() })
-		killed := through.start(t, task{Action: desk.Pull, Queue: "billing"}, func(line string) bool {
-			// The consumer reads some of the chosen messages between the look and the taking.
-			n := 0
-			_, _ = fmt.Sscanf(line, "taking %d", &n)
-			chosen = max(chosen, n)
-			return n >= 5
-		}).ended(t)
-		if !killed || chosen == 0 {
-			t.Fatalf("the program has copied %d, killed %t", chosen, killed)
+		// The program gets no further than to that record, so the kill is never too late. How many it
+		// has copied by then depends on how many the consumer has read since the look.
+		through, at := *s, make(chan struct{})
+		through.target = moment{sent: recordOfAcks()}.reach(t, s.target, func() { close(at); <-t.Context().Done() })
+		program := through.start(t, task{Action: desk.Pull, Queue: "billing"}, func(string) bool { return false })
+		select {
+		case <-at:
+		case <-t.Context().Done():
+		}
+		if program.cmd.Process.Kill() != nil || !program.ended(t) {
+			t.Fatal("the program has ended before")
 		}
 		return s.onlyRun(t)
 	}

@@ -125,6 +125,57 @@ func TestFollowedComments(t *testing.T) {
 	}
 }
 
+// A queue that can have retries of RabbitMQ itself as it is, is told so, and can.
+func TestNativeRetriesAreProposed(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		version string
+		queue   topology.Queue
+		can     bool
+	}{
+		"quorum":               {"4.3.6", quorum("a", nil), true},
+		"older":                {"4.3.0", quorum("a", nil), false},
+		"classic":              {"4.3.6", topology.Queue{Name: "a", Durable: true}, false},
+		"delayed already":      {"4.3.6", quorum("a", topology.Arguments{"x-delayed-retry-type": "all"}), false},
+		"dead-letters already": {"4.3.6", quorum("a", topology.Arguments{topology.ArgDeadLetterExchange: "events"}), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state := topology.State{VHost: "shop", Version: tc.version, Have: topology.Topology{
+				Exchanges: []topology.Exchange{{Name: "events", Type: topology.Topic, Durable: true}},
+				Queues:    []topology.Queue{tc.queue},
+				Bindings: []topology.Binding{
+					{Source: "events", Destination: "a", DestinationType: topology.ToQueue, Key: "a"},
+				},
+			}}
+			result, _ := imported(t, state, importer.Options{})
+			file := string(result.Files[0].Data)
+			commented := regexp.MustCompile(`(?m)^  # (native: \{.*\})$`)
+			if commented.MatchString(file) != tc.can {
+				t.Fatalf("it should be said: %t\n%s", tc.can, file)
+			}
+			if !tc.can {
+				return
+			}
+			native := regexp.MustCompile(`    backoff: .*`).ReplaceAllString(
+				commented.ReplaceAllString(followed(file), "  $1"), "    backoff: native")
+			want, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte(native)}}, spectest.NoVariables)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, native)
+			}
+			if len(want.Native) == 0 {
+				t.Fatal(native)
+			}
+			p := plan.Make(want, state, plan.Options{Allow: plan.Allow(topology.UncountedNack)})
+			for _, c := range p.Changes {
+				if c.Action == plan.Blocked {
+					t.Errorf("blocked: %s: %s", c.Name, c.Reason)
+				}
+			}
+		})
+	}
+}
+
 // What the federation plugin makes and deletes is no part of a topology.
 func TestFederationIsLeftOut(t *testing.T) {
 	t.Parallel()

@@ -196,6 +196,10 @@ func (w *writer) backoffs() {
 		}
 		w.set(1, w.ownBackoff(q), standardTiers())
 	}
+	if slices.ContainsFunc(w.queues, func(q topology.Queue) bool { return w.manageable(q) && w.state.TakesNative(q) }) {
+		w.comment(1, fmt.Sprintf("RabbitMQ %s retries itself, without a processor, in a quorum queue that keeps its name and has deadLetterBy: policy, with the backoff:", w.state.Version))
+		w.comment(1, "native: {engine: native, linear: {first: 10s, attempts: 5, max: 1m}}")
+	}
 	w.raw(0, "")
 }
 

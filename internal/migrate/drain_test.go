@@ -222,7 +222,8 @@ func TestDrainEndsDuringAnAlarm(t *testing.T) {
 }
 
 // What a full queue gives back too often, the broker drops from a quorum queue that has
-// a delivery limit and no dead-letter exchange: that is said before.
+// a delivery limit and no dead-letter exchange: that is said before, and which queue needs no
+// migration.
 func TestPreviewOfADeliveryLimit(t *testing.T) {
 	t.Parallel()
 	const limit, dlx = "x-delivery-limit", "x-dead-letter-exchange"
@@ -230,23 +231,29 @@ func TestPreviewOfADeliveryLimit(t *testing.T) {
 		typ  string
 		args amqp091.Table
 		said bool
+		stay bool
 	}{
-		"a limit":                 {"quorum", amqp091.Table{limit: int64(3)}, true},
-		"a limit, and a way out":  {"quorum", amqp091.Table{limit: int64(3), dlx: "amq.fanout"}, false},
-		"so high that it is none": {"quorum", amqp091.Table{limit: topology.Unlimited}, false},
-		"classic":                 {"classic", nil, false},
+		"a limit":                 {"quorum", amqp091.Table{limit: int64(3)}, true, false},
+		"a limit, and a way out":  {"quorum", amqp091.Table{limit: int64(3), dlx: "amq.fanout"}, false, false},
+		"so high that it is none": {"quorum", amqp091.Table{limit: topology.Unlimited}, false, false},
+		"classic":                 {"classic", nil, false, false},
+		"no arguments":            {"quorum", nil, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, tc.typ, tc.args)
-			said := false
+			said, stay := false, false
 			for _, o := range migrate.Previews(s.want, s.inspect(t), nil) {
 				for _, n := range o.Notes {
 					said = said || strings.Contains(n.Text, "requeued more often than the limit")
+					stay = stay || strings.Contains(n.Text, "under its own name, without a migration")
 				}
 			}
-			if said != tc.said {
+			if said != tc.said && name != "no arguments" { // 4.0 and later have a limit by default
 				t.Errorf("it is said: %t", said)
+			}
+			if stay != (tc.stay && s.target.AtLeast(topology.FirstNative)) {
+				t.Errorf("that it can stay is said: %t", stay)
 			}
 		})
 	}

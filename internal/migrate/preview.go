@@ -95,6 +95,10 @@ func (m Move) notes(want topology.Compiled, state topology.State, judged *survey
 			Text:   fmt.Sprintf("%s has a delivery limit and no dead-letter exchange: when %s is full, it refuses messages, which are requeued each time migrate ends, and the broker drops a message that is requeued more often than the limit; make room in %s before the drain, or give %s a dead-letter exchange by a policy", m.Legacy, m.New, m.New, m.Legacy),
 		})
 	}
+	if state.TakesNative(legacy) {
+		out = append(out, Note{Text: fmt.Sprintf("on RabbitMQ %s, %s can have retries under its own name, without a migration: list it with external: true and a backoff that has engine: native",
+			state.Version, m.Legacy)})
+	}
 	out = append(out, m.feederNotes(judged)...)
 	out = append(out, m.deskNotes(state)...)
 	return append(out, m.policyNotes(state, legacy, successor)...)

@@ -62,29 +62,7 @@ func (d *decoder) readBackoff(b *Backoff, f fields) {
 	if n, ok := d.number(f, "attemptsPerTier", 1); ok {
 		each = n
 	}
-	_, tiers := f.values["tiers"]
-	_, exponential := f.values["exponential"]
-	switch {
-	case tiers && exponential:
-		fix := "keep one of them"
-		if d.pos(f, "tiers").File != d.pos(f, "exponential").File {
-			fix += ": an overlay removes the other with null"
-		}
-		d.problem(d.pos(f, "exponential"), f.what+" has both tiers and exponential", fix)
-	case tiers:
-		b.Tiers = d.tiers(f, each)
-	case exponential:
-		v := f.values["exponential"].value
-		b.Tiers = d.exponential(d.fields(v, "exponential", exponentialKeys(), nil), each)
-	case !d.mentions(f.node, "tiers") && !d.mentions(f.node, "exponential"):
-		pos := d.at(f.node)
-		for _, key := range []string{"tiers", "exponential"} {
-			if by, gone := d.removedKey(f.node, key); gone {
-				pos = by
-			}
-		}
-		d.problem(pos, f.what+" has neither tiers nor exponential", "add tiers, such as tiers: [10s, 1m, 10m]")
-	}
+	b.Tiers = d.schedule(f, each)
 	d.retryOn(b, f)
 	d.afterExpiry(b, f)
 	b.RetryUntil = defaultRetryUntil
@@ -102,6 +80,60 @@ func (d *decoder) readBackoff(b *Backoff, f fields) {
 		d.problem(cmp.Or(b.Overlay, b.Pos), fmt.Sprintf("%s has %d attempts", f.what, attempts),
 			fmt.Sprintf("a backoff may have %d: each attempt is a binding of its headers exchange", topology.MaxAttempts))
 		b.Tiers = nil
+	}
+}
+
+// schedule reads the delays of a backoff, in whichever of the three forms it has them.
+func (d *decoder) schedule(f fields, each int64) []Tier {
+	forms := []string{"tiers", "exponential", "linear"}
+	var given []string
+	mentioned := false
+	for _, key := range forms {
+		mentioned = mentioned || d.mentions(f.node, key)
+		if _, ok := f.values[key]; ok {
+			given = append(given, key)
+		}
+	}
+	switch {
+	case len(given) > 1:
+		first, second := given[0], given[1]
+		fix := "keep one of them"
+		if d.pos(f, first).File != d.pos(f, second).File {
+			fix += ": an overlay removes the other with null"
+		}
+		d.problem(d.pos(f, second), fmt.Sprintf("%s has both %s and %s", f.what, first, second), fix)
+		return nil
+	case len(given) == 0 && mentioned: // reported where it is read
+		return nil
+	case len(given) == 0:
+		pos := d.at(f.node)
+		for _, key := range forms {
+			if by, gone := d.removedKey(f.node, key); gone {
+				pos = by
+			}
+		}
+		d.problem(pos, f.what+" has no tiers, exponential or linear", "add tiers, such as tiers: [10s, 1m, 10m]")
+		return nil
+	}
+	v := f.values[given[0]].value
+	switch given[0] {
+	case "exponential":
+		f := d.fields(v, "exponential", exponentialKeys(), nil)
+		factor, ok := d.factor(f, "factor")
+		tiers := d.growing(f, "steps", each, func(wait, _ float64) float64 { return wait * factor })
+		if !ok {
+			return nil
+		}
+		return tiers
+	case "linear":
+		if _, ok := f.values["attemptsPerTier"]; ok {
+			d.problem(d.pos(f, "attemptsPerTier"), f.what+" has both linear and attemptsPerTier",
+				"remove attemptsPerTier: attempts of linear is the number of retries")
+		}
+		f := d.fields(v, "linear", linearKeys(), nil)
+		return d.growing(f, "attempts", 1, func(wait, first float64) float64 { return wait + first })
+	default:
+		return d.tiers(f, each)
 	}
 }
 
@@ -129,14 +161,14 @@ func (d *decoder) tiers(f fields, each int64) []Tier {
 	return tiers
 }
 
-// exponential spreads out a shape: first, first × factor, first × factor², …,
-// each rounded to whole milliseconds and none longer than max.
-func (d *decoder) exponential(f fields, each int64) []Tier {
+// growing computes tiers whose delays grow from first on, and are no longer than max. Each is
+// rounded to whole milliseconds. count is the key with the number of tiers, each how many attempts
+// a tier has, and grow returns the delay after one.
+func (d *decoder) growing(f fields, count string, each int64, grow func(wait, first float64) float64) []Tier {
 	first, ok1 := d.delay(f, "first")
-	factor, ok2 := d.factor(f, "factor")
-	steps, ok3 := d.number(f, "steps", 1)
+	steps, ok2 := d.number(f, count, 1)
 	longest, limited := d.delay(f, "max")
-	if !ok1 || !ok2 || !ok3 {
+	if !ok1 || !ok2 {
 		return nil
 	}
 	if first == 0 {
@@ -145,7 +177,7 @@ func (d *decoder) exponential(f fields, each int64) []Tier {
 		return nil
 	}
 	if steps > topology.MaxAttempts {
-		d.problem(d.pos(f, "steps"), fmt.Sprintf("steps is %d", steps),
+		d.problem(d.pos(f, count), fmt.Sprintf("%s is %d", count, steps),
 			fmt.Sprintf("a backoff may have %d attempts", topology.MaxAttempts))
 		return nil
 	}
@@ -159,26 +191,20 @@ func (d *decoder) exponential(f fields, each int64) []Tier {
 		longest = topology.MaxDelay
 	}
 	var tiers []Tier
-	wait := float64(first.Milliseconds())
-	for range steps {
-		t := Tier{
+	wait, most := float64(first.Milliseconds()), float64(longest.Milliseconds())
+	for len(tiers) < int(steps) {
+		if wait > most && !limited {
+			d.problem(d.pos(f, count),
+				fmt.Sprintf("tier %d would be longer than %s, the broker's limit", len(tiers)+1,
+					text.Duration(topology.MaxDelay)), fmt.Sprintf("add max, or write fewer %s", count))
+			return nil
+		}
+		wait = min(wait, most)
+		tiers = append(tiers, Tier{
 			Delay: time.Duration(math.Round(wait)) * time.Millisecond, Attempts: int(min(each, manyAttempts)),
 			Pos: d.at(f.node),
-		}
-		tiers = append(tiers, t)
-		if wait *= factor; wait > float64(longest.Milliseconds()) {
-			if !limited {
-				longest = 0 // report once, below
-				break
-			}
-			wait = float64(longest.Milliseconds())
-		}
-	}
-	if longest == 0 && len(tiers) < int(steps) {
-		d.problem(d.pos(f, "steps"),
-			fmt.Sprintf("tier %d would be longer than %s, the broker's limit", len(tiers)+1,
-				text.Duration(topology.MaxDelay)), "add max, or write fewer steps")
-		return nil
+		})
+		wait = grow(wait, float64(first.Milliseconds()))
 	}
 	return tiers
 }

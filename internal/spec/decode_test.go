@@ -311,6 +311,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		"backoff":     {backoffKeys(), head + "backoff: {b: {KEY}}\nqueues: [{name: q, backoff: b}]\n"},
 		"tier":        {tierKeys(), head + "backoff: {b: {tiers: [{KEY}]}}\nqueues: [{name: q, backoff: b}]\n"},
 		"exponential": {exponentialKeys(), head + "backoff: {b: {exponential: {KEY}}}\nqueues: [{name: q, backoff: b}]\n"},
+		"linear":      {linearKeys(), head + "backoff: {b: {linear: {KEY}}}\nqueues: [{name: q, backoff: b}]\n"},
 		"exchange":    {exchangeKeys(), "version: 1\nname: shop\nexchanges: [{KEY}, {name: f, KEY}]\n"},
 		"queue":       {queueKeys(), head + "queues: [{KEY}, {name: q, KEY}]\n"},
 		"binding": {

@@ -104,6 +104,7 @@ func backoffKeys() []key {
 			list(shape{either: []shape{delay(), object(tierKeys())}}),
 		},
 		{"exponential", "Tiers whose delays grow by a factor, in place of tiers.", false, object(exponentialKeys())},
+		{"linear", "Tiers whose delays grow by the first one, in place of tiers.", false, object(linearKeys())},
 		{"attemptsPerTier", "Attempts per tier, where the tier sets none. Default: 1.", false, integer(1)},
 		{"retryOn", "Reasons for dead-lettering that are retried. Default: all.", false, list(oneOf(reasonNames()...))},
 		{
@@ -146,6 +147,14 @@ func exponentialKeys() []key {
 		{"first", "Delay of the first tier.", true, delay()},
 		{"factor", "Factor from one delay to the next, 1 or more. Default: 2.", false, shape{types: []string{"number"}}},
 		{"steps", "Number of tiers.", true, integer(1)},
+		{"max", "The longest delay. Default: the broker's limit.", false, delay()},
+	}
+}
+
+func linearKeys() []key {
+	return []key{
+		{"first", "Delay of the first retry, by which each later one grows.", true, delay()},
+		{"attempts", "Number of retries.", true, integer(1)},
 		{"max", "The longest delay. Default: the broker's limit.", false, delay()},
 	}
 }

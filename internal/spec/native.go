@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/arguments"
@@ -31,12 +30,12 @@ func (d *decoder) engine(b *Backoff, f fields) {
 				"only the processor follows "+key+": remove it, or write engine: processor")
 		}
 	}
-	d.linear(*b, f)
+	d.followable(*b, f)
 }
 
-// linear refuses tiers of a native backoff that RabbitMQ cannot follow: it delays the n-th retry by
-// n times the first delay, and by no more than the longest.
-func (d *decoder) linear(b Backoff, f fields) {
+// followable refuses tiers of a native backoff that RabbitMQ cannot follow: it delays the n-th
+// retry by n times the first delay, and by no more than the longest.
+func (d *decoder) followable(b Backoff, f fields) {
 	waits := b.waits()
 	_, tiers := f.values["tiers"]
 	switch {
@@ -79,9 +78,9 @@ func (b Backoff) waits() []Tier {
 }
 
 // nearestLinear returns the linear schedule with as many attempts whose delays differ least from
-// those of waits, by the sum of the logarithms of their ratios, as tiers of a file. The first delay
-// is that of an attempt, or the one of which that is the multiple, and the longest one is that of
-// an attempt.
+// those of waits, by the sum of the logarithms of their ratios, as a file writes it. The first
+// delay is that of an attempt, or the one of which that is the multiple, and the longest one is
+// that of an attempt.
 func nearestLinear(waits []Tier) string {
 	const candidates = 20 // of each; more attempts than that repeat delays
 	millis := func(t time.Duration) float64 { return float64(max(t.Milliseconds(), 1)) }
@@ -109,16 +108,11 @@ func nearestLinear(waits []Tier) string {
 			}
 		}
 	}
-	var tiers []string
-	for i := 0; i < len(waits); i++ {
-		delay := min(bestFirst*float64(i+1), bestLongest)
-		shown := text.Duration(time.Duration(delay) * time.Millisecond)
-		if rest := len(waits) - i; delay == bestLongest && rest > 1 {
-			shown, i = fmt.Sprintf("{delay: %s, attempts: %d}", shown, rest), len(waits)
-		}
-		tiers = append(tiers, shown)
+	ms := func(wait float64) string { return text.Duration(time.Duration(wait) * time.Millisecond) }
+	if bestLongest < bestFirst*float64(len(waits)) {
+		return fmt.Sprintf("linear: {first: %s, attempts: %d, max: %s}", ms(bestFirst), len(waits), ms(bestLongest))
 	}
-	return "tiers: [" + strings.Join(tiers, ", ") + "]"
+	return fmt.Sprintf("linear: {first: %s, attempts: %d}", ms(bestFirst), len(waits))
 }
 
 // nativeQueue refuses what a queue with a native backoff cannot have.

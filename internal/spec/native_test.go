@@ -28,6 +28,8 @@ func TestNativeBackoff(t *testing.T) {
 		"tiers: [5s], attemptsPerTier: 3":                        {5_000, 5_000, 3},
 		"exponential: {first: 5s, steps: 2}":                     {5_000, 10_000, 2},
 		"exponential: {first: 5s, steps: 4, max: 5s}":            {5_000, 5_000, 4},
+		"linear: {first: 5s, attempts: 4}":                       {5_000, 20_000, 4},
+		"linear: {first: 5s, attempts: 4, max: 12s}":             {5_000, 12_000, 4},
 		"tiers: [{delay: 49d17h2m47.295s, attempts: 1000}]":      {1<<32 - 1, 1<<32 - 1, 1000},
 		"tiers: [10s, 20s, 30s, {delay: 35s, attempts: 3}, 35s]": {10_000, 35_000, 7},
 	} {
@@ -68,12 +70,12 @@ func TestNativeRefuses(t *testing.T) {
 	t.Parallel()
 	const linear = "tiers: [1s, 2s]"
 	for _, tc := range []struct{ backoff, queue, want string }{
-		{"tiers: [10s, 1m, 10m]", "", `f:4:36: backoff "b" has engine: native, and retry 2 waits 1m: RabbitMQ can wait only n times the first delay, 10s, for retry n, and a longest delay from then on; write engine: processor, or the nearest linear schedule: tiers: [30s, 1m, 1m30s]`},
-		{"tiers: [10s, 20s, 15s]", "", `nearest linear schedule: tiers: [10s, {delay: 20s, attempts: 2}]`},
-		{"tiers: [10s, 20s, 15s, 20s]", "", `nearest linear schedule: tiers: [10s, {delay: 20s, attempts: 3}]`},
+		{"tiers: [10s, 1m, 10m]", "", `f:4:36: backoff "b" has engine: native, and retry 2 waits 1m: RabbitMQ can wait only n times the first delay, 10s, for retry n, and a longest delay from then on; write engine: processor, or the nearest linear schedule: linear: {first: 30s, attempts: 3}`},
+		{"tiers: [10s, 20s, 15s]", "", `nearest linear schedule: linear: {first: 10s, attempts: 3, max: 20s}`},
+		{"tiers: [10s, 20s, 15s, 20s]", "", `nearest linear schedule: linear: {first: 10s, attempts: 4, max: 20s}`},
 		{"tiers: [10s], attemptsPerTier: 2, exponential: {first: 1s, steps: 9}", "", "has both tiers and exponential"},
-		{"exponential: {first: 5s, steps: 6}", "", `nearest linear schedule: tiers: [`},
-		{"exponential: {first: 1s, steps: 1000, max: 1h}", "", `nearest linear schedule: tiers: [`},
+		{"exponential: {first: 5s, steps: 6}", "", `nearest linear schedule: linear: {first: 10s, attempts: 6}`},
+		{"exponential: {first: 1s, steps: 1000, max: 1h}", "", `nearest linear schedule: linear: {first: `},
 		{"tiers: [{delay: 1s, attempts: 2}, 2s]", "", `f:4:31: backoff "b" has engine: native, and retry 2 waits 1s`},
 		{"tiers: [0s]", "", `f:4:31: backoff "b" has engine: native and a delay of 0; RabbitMQ delays by 1ms or more: write tiers: [1ms], or engine: processor`},
 		{"tiers: []", "", `f:4:30: backoff "b" has engine: native and no tiers; add tiers, such as tiers: [10s, 20s, 30s]; for a queue without retries write backoff: none there`},

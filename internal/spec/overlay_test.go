@@ -275,7 +275,7 @@ func TestOverlayIsRefused(t *testing.T) {
 		{"vhost: ${UNSET}", `1:1:8: "${UNSET}": the environment variable UNSET is not set; set it, or write ${UNSET:-default}`},
 		{"name: null", `1:1:7: the topology has no name; an overlay may change the name, but not remove it`},
 		{"backoff: {slow: null}", `1:1:17: this null removes the backoff "slow", which a:17:45 names; keep the backoff, or name another one there: none or standard`},
-		{"backoff: {standard: {tiers: null}}", `1:1:29: backoff "standard" has neither tiers nor exponential; add tiers, such as tiers: [10s, 1m, 10m]`},
+		{"backoff: {standard: {tiers: null}}", `1:1:29: backoff "standard" has no tiers, exponential or linear; add tiers, such as tiers: [10s, 1m, 10m]`},
 		{"backoff: null\ndefaults: {backoff: none}", `1:1:10: this null removes the backoff "slow", which a:17:45 names; keep the backoff, or name another one there: none`},
 		{"defaults: {backoff: null}", `1:1:21: because of this null the queue at a:12:5 has no backoff, and defaults has none; remove the null, or add backoff: NAME to the queue, or backoff: none to dead-letter messages at once`},
 		{"defaults: null", `1:1:11: because of this null the queue at a:12:5 has no backoff, and defaults has none; remove the null, or add backoff: NAME to the queue, or backoff: none to dead-letter messages at once`},

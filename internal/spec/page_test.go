@@ -21,6 +21,7 @@ func tables() map[string][]key {
 	return map[string][]key{
 		"file": fileKeys(), "defaults": defaultsKeys(),
 		"backoff": backoffKeys(), "tier": tierKeys(), "outage": outageKeys(), "exponential": exponentialKeys(),
+		"linear":   linearKeys(),
 		"exchange": exchangeKeys(), "queue": queueKeys(), "dead": deadKeys(), "binding": bindingKeys(),
 		"severity": severityKeys(), "rule": severityRuleKeys(), "notify": notifyKeys(),
 		"messages": messagesKeys(), "type": messageTypeKeys(), "redact": redactKeys(),
