@@ -11,16 +11,16 @@ import (
 
 const (
 	// downLooks is how often a queue must be missing in the list, and exist, to be on a node that is
-	// down, and downPause the time between two of these looks: a queue may be declared, or deleted and
-	// declared again, while the lists are read.
+	// down, and downPause the time between two of these looks: a queue may be declared, or deleted
+	// and declared again, while the lists are read.
 	downLooks = 3
 	downPause = 200 * time.Millisecond
 )
 
-// down returns the queues that exist and that the list does not have, in order: classic queues whose
-// node is down (4.3.6, which calls them running; 3.10 and 4.0 list them). Their bindings, also those
-// to the default exchange, are still listed: the destinations that the list of queues lacks are
-// asked for by name.
+// down returns the queues that exist and that the list does not have, in order: classic queues
+// whose node is down (4.3.6, which calls them running; 3.10 and 4.0 list them). Their bindings, also
+// those to the default exchange, are still listed: the destinations that the list of queues lacks
+// are asked for by name.
 func (m *Client) down(ctx context.Context, l listing) ([]string, error) {
 	in := func(queues []queue) func(name string) bool {
 		listed := make(map[string]bool, len(queues))
