@@ -18,9 +18,9 @@ const (
 )
 
 // down returns the queues that exist and that the list does not have, in order: classic queues
-// whose node is down (4.3.6, which calls them running; 3.10 and 4.0 list them). Their bindings, also
-// those to the default exchange, are still listed: the destinations that the list of queues lacks
-// are asked for by name.
+// whose node is down (4.3.6, which calls them running; 3.10 and 4.0 list them). Their bindings,
+// also those to the default exchange, are still listed: the destinations that the list of queues
+// lacks are asked for by name.
 func (m *Client) down(ctx context.Context, l listing) ([]string, error) {
 	in := func(queues []queue) func(name string) bool {
 		listed := make(map[string]bool, len(queues))
