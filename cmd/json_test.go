@@ -96,6 +96,12 @@ func documents() []document {
 			migrate.StatusDocument{},
 		},
 		{
+			"A run of several migrations",
+			[]string{"migrate"},
+			"What became of each queue, with `--match` or `--parallel`.",
+			migrate.ResultDocument{},
+		},
+		{
 			"A message",
 			[]string{"desk show", "desk list", "peek"},
 			"`desk list` and `peek` print a list of messages,\n" +

@@ -16,6 +16,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -29,6 +30,7 @@ type migrateCommand struct {
 	drain       string
 	suffix      string
 	match       string
+	parallel    int
 	dryRun, yes bool
 	write       bool // edit the file
 	allow       []string
@@ -68,14 +70,20 @@ while it is emptied, deleted and declared again, and is then moved to it in orde
 consumers get basic.cancel. If some do not subscribe again, migrate exits with 2; --allow
 stops-consumers=QUEUE ends the replacement without them.
 
+--match moves and replaces all queues of the file whose names match. With it, or with
+--parallel, each queue is treated by itself: one that is refused, waits or fails stops no
+other. A table in the end says what became of each: how many messages came to it, how many
+of these may be doubled, how long messages waited in the hold, and how long after the
+deletion the queue got messages again. Run the same command again to go on.
+
 For a queue that is named like a subcommand, write 'dlxctl migrate -- LEGACY...'.
 
 Exit codes: 0 done, 1 failed and nothing was written, 2 waiting for publishers, consumers
 or tiers: run it again, 3 refused, 4 some changes were written but not all, or a legacy
 queue was deleted with its messages, and not by migrate, 130 interrupted before the
 first write.`,
-		Example:     "  dlxctl migrate --dry-run\n  dlxctl migrate --yes\n  dlxctl migrate invoices --until cutover --yes\n  dlxctl migrate status",
-		Annotations: map[string]string{outputsAnnotation: "text markdown"},
+		Example:     "  dlxctl migrate --dry-run\n  dlxctl migrate --yes\n  dlxctl migrate invoices --until cutover --yes\n  dlxctl migrate --match '^orders\\.' --parallel 8 --yes\n  dlxctl migrate status",
+		Annotations: map[string]string{outputsAnnotation: "text markdown json"},
 		RunE:        k.run,
 	}
 	k.moveFlags(c.Flags())
@@ -131,7 +139,9 @@ func (k *migrateCommand) moveFlags(f *pflag.FlagSet) {
 	f.BoolVar(&k.write, "write", false,
 		"edit the file so that it replaces the named queues, add missing entries, and stop")
 	f.StringVar(&k.match, "match", "",
-		"with --write: replace also the queues whose names match `REGEX`, where import proposes a successor")
+		"also the queues of the file whose names match `REGEX`; with --write, those for which import proposes a successor")
+	f.IntVar(&k.parallel, "parallel", 1,
+		"how many queues to move at a time, each by itself; each takes up to 4 connections")
 	f.BoolVar(&k.yes, "yes", false, "skip confirmation; required without a terminal")
 	f.DurationVar(&k.runner.Settle, "settle", 500*time.Millisecond, "pause between two steps, for the broker to settle")
 	f.StringVar(&k.drain, "drain", "idle", "when to move the remaining messages: idle (without consumers) or now")
@@ -148,19 +158,22 @@ func (k *migrateCommand) moveFlags(f *pflag.FlagSet) {
 // allowFlag adds the flag that allows to delete a queue that publishers have addressed by name.
 func (k *migrateCommand) allowFlag(f *pflag.FlagSet, one string) {
 	f.StringSliceVar(&k.allow, "allow", nil,
-		"allow a `HAZARD` for "+one+", or for all: drops-routing deletes it although publishers have sent to its name, replaces-queue replaces it under its name, stops-consumers ends that although consumers are missing")
+		"allow a `HAZARD` for "+one+", or for all: drops-routing deletes it although publishers have sent to its name, replaces-queue replaces it under its name, stops-consumers ends that although consumers are missing, uncounted-nack lets RabbitMQ count its retries")
 }
 
-// read checks the flags.
-func (k *migrateCommand) read() error {
+// mostParallel is how many queues may be moved at a time.
+const mostParallel = 64
+
+// read checks the flags. given says that --parallel is among them.
+func (k *migrateCommand) read(given bool) error {
 	stages := words(migrate.Stages())
 	switch {
 	case !slices.Contains(stages, k.until):
 		return usageError{fmt.Errorf("--until is %q; write %s", k.until, strings.Join(stages, ", "))}
 	case k.suffix == "":
 		return usageError{errors.New("--suffix is empty; write a suffix, because the successor needs another name")}
-	case k.match != "" && !k.write:
-		return usageError{errors.New("--match needs --write; pass both")}
+	case k.parallel < 1 || k.parallel > mostParallel:
+		return usageError{fmt.Errorf("--parallel is %d; write a number from 1 to %d", k.parallel, mostParallel)}
 	case k.app.output == "markdown" && !k.dryRun:
 		return usageError{errors.New("-o markdown needs --dry-run; pass both")}
 	case k.drain != "idle" && k.drain != "now":
@@ -172,6 +185,14 @@ func (k *migrateCommand) read() error {
 		return err
 	}
 	k.runner.Until, k.runner.DrainNow = migrate.Stage(k.until), k.drain == "now"
+	if k.match != "" || given {
+		k.runner.Parallel = k.parallel
+	}
+	moves := !k.dryRun && !k.write && k.until != string(migrate.Check)
+	if k.app.output == "json" && (k.runner.Parallel == 0 || !k.yes || !moves) {
+		return usageError{errors.New(
+			"-o json is for a run that moves queues: pass --match or --parallel, and --yes; 'dlxctl migrate status -o json' prints the progress")}
+	}
 	return nil
 }
 
@@ -179,10 +200,12 @@ func (k *migrateCommand) read() error {
 func (k *migrateCommand) readAllowed() error {
 	for _, text := range k.allow {
 		consent, err := plan.ParseConsent(text)
-		hazards := []topology.Hazard{topology.DropsRouting, topology.ReplacesQueue, topology.StopsConsumers}
+		hazards := []topology.Hazard{
+			topology.DropsRouting, topology.ReplacesQueue, topology.StopsConsumers, topology.UncountedNack,
+		}
 		if err != nil || !slices.Contains(hazards, consent.Hazard) {
-			return usageError{fmt.Errorf("--allow is %q; write %s=QUEUE, %s=QUEUE or %s=QUEUE, the hazards of migrate", text,
-				hazards[0], hazards[1], hazards[2])}
+			return usageError{fmt.Errorf("--allow is %q; write %s=QUEUE, %s=QUEUE, %s=QUEUE or %s=QUEUE, the hazards of migrate", text,
+				hazards[0], hazards[1], hazards[2], hazards[3])}
 		}
 		k.runner.Allow = append(k.runner.Allow, consent)
 	}
@@ -207,7 +230,7 @@ func (k *migrateCommand) checkAllowed(want topology.Compiled, what string, queue
 }
 
 func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
-	if err := k.read(); err != nil {
+	if err := k.read(c.Flags().Changed("parallel")); err != nil {
 		return err
 	}
 	sources, err := k.app.files().read() // once: one may be stdin
@@ -218,10 +241,15 @@ func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 	if err != nil {
 		return err
 	}
-	if legacy, err = k.matching(sources, legacy); err != nil {
+	named := legacy
+	if legacy, err = k.matching(sources, want, named); err != nil {
 		return err
 	}
-	missing, err := k.unknown(c.Context(), want, legacy)
+	asked := legacy
+	if !k.write {
+		asked = named // what matches is in the file
+	}
+	missing, err := k.unknown(c.Context(), want, asked)
 	if err != nil {
 		return err
 	}
@@ -237,8 +265,8 @@ func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 	action := migrateAction{
 		confirm: k.confirmMoves, run: k.runner.Run,
 		none:   migrate.None,
-		onward: "to continue: " + commandLine(c, legacy, k.consent()...),
-		back:   "to roll back: " + shellLine(c, slices.Concat([]string{"migrate", "abort"}, legacy, k.consent())...),
+		onward: "to continue: " + commandLine(c, named, k.consent()...),
+		back:   func() string { return k.backLine(c, legacy) },
 	}
 	return k.runUnderLock(c.Context(), want, legacy, action)
 }
@@ -294,10 +322,13 @@ func (k *migrateCommand) abort(c *cobra.Command, legacy []string) error {
 		confirm: k.confirmAbort, none: "nothing to roll back: no migration is unfinished",
 		run:    func(ctx context.Context) error { return k.runner.Abort(ctx, without) },
 		onward: "to continue: " + commandLine(c, legacy, k.consent()...),
-		back:   "to migrate after all: " + k.forwardLine(c, legacy),
+		back:   func() string { return "to migrate after all: " + k.forwardLine(c, legacy) },
 	}
 	return k.runUnderLock(c.Context(), want, legacy, action)
 }
+
+// mostAsked is how many queues a question names. The preview above it names all.
+const mostAsked = 20
 
 // confirmMoves shows the migrations of a run and asks for consent. It reports false if there
 // are none.
@@ -310,18 +341,18 @@ func (k *migrateCommand) confirmMoves(ctx context.Context, s *apply.Session, _ t
 		return false, err
 	}
 	if len(list) == 0 {
-		return true, k.app.ask(ctx, topology.Printable("replace "+strings.Join(replaced, ", ")+" under the same name?"))
+		return true, k.app.ask(ctx, topology.Printable("replace "+text.FirstOf(replaced, mostAsked)+" under the same name?"))
 	}
 	var moves, names []string
 	for _, o := range list {
 		moves, names = append(moves, o.Legacy+" to "+o.New), append(names, o.Legacy)
 	}
-	question := "move " + strings.Join(moves, ", ") + " and delete " + strings.Join(names, ", ") + " at the end?"
+	question := "move " + text.FirstOf(moves, mostAsked) + " and delete " + text.FirstOf(names, mostAsked) + " at the end?"
 	if len(replaced) > 0 {
-		question = "replace " + strings.Join(replaced, ", ") + " under the same name, and " + question
+		question = "replace " + text.FirstOf(replaced, mostAsked) + " under the same name, and " + question
 	}
 	if k.runner.Until != migrate.Retire {
-		question = fmt.Sprintf("move %s, up to the stage %s?", strings.Join(moves, ", "), k.runner.Until)
+		question = fmt.Sprintf("move %s, up to the stage %s?", text.FirstOf(moves, mostAsked), k.runner.Until)
 	}
 	return true, k.app.ask(ctx, topology.Printable(question))
 }
@@ -358,8 +389,10 @@ type migrateAction struct {
 	// confirm shows what run does, and asks. It reports false if there is nothing to do.
 	confirm func(context.Context, *apply.Session, topology.State) (bool, error)
 	run     func(context.Context) error
-	// onward and back say how to continue after an interruption, and how to go back.
-	onward, back string
+	// onward and back say how to continue after an interruption, and how to go back, if there is a
+	// way.
+	onward string
+	back   func() string
 	// none is what to print if nothing is left to do, and nothing was done.
 	none string
 }
@@ -378,11 +411,15 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 	k.runner.Unlocked = !k.lock.wanted
 	k.output.app = k.app
 	k.runner.Report, k.runner.Progress = k.output.report, k.output.progress
+	k.runner.QueueProgress = k.output.queueProgress
 	if k.dryRun {
 		return k.dryRunAll(ctx, s)
 	}
 	if err := k.lock.lockSession(ctx, k.app, s, "migrate"); err != nil {
 		return err
+	}
+	if k.lock.wanted {
+		k.runner.Relock = func(ctx context.Context) error { return k.lock.lockSession(ctx, k.app, s, "migrate") }
 	}
 	defer k.app.announceStop(ctx)()
 	k.runner.CheckRights = func(rights []plan.Right) error { return s.CheckRights(ctx, rights) }
@@ -395,10 +432,17 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 			return err
 		}
 	}
-	if err := action.run(ctx); err != nil {
+	began := time.Now()
+	err = action.run(ctx)
+	if results := k.runner.Results(); len(results) > 0 {
+		return k.explainEach(ctx, s, err, time.Since(began), action)
+	}
+	if err != nil {
 		return k.explain(ctx, err, action)
 	}
 	switch {
+	case k.app.output == "json":
+		return k.writeResults(s, 0)
 	case k.runner.Finished():
 		return nil // Run has printed it
 	case k.runner.Until == migrate.Check:

@@ -11,6 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
+	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -27,7 +30,11 @@ type migrateOutput struct {
 func (o *migrateOutput) report(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	write := func() { fmt.Fprintln(o.app.stdout, topology.Printable(fmt.Sprintf(format, args...))) }
+	w := o.app.stdout
+	if o.app.output == "json" {
+		w = o.app.stderr // the document is alone on stdout
+	}
+	write := func() { fmt.Fprintln(w, topology.Printable(fmt.Sprintf(format, args...))) }
 	if o.bar == nil {
 		write()
 		return
@@ -38,6 +45,16 @@ func (o *migrateOutput) report(format string, args ...any) {
 // progress shows how many of the messages are moved.
 func (o *migrateOutput) progress(messages int64) (step, finish func()) {
 	bar := o.app.newMessageProgress("moved", int(messages))
+	o.show(bar)
+	return bar.step, func() {
+		o.show(nil)
+		bar.finish()
+	}
+}
+
+// queueProgress shows how many of the queues are at their end.
+func (o *migrateOutput) queueProgress(queues int) (step, finish func()) {
+	bar := o.app.newProgress("ended", "queues", queues)
 	o.show(bar)
 	return bar.step, func() {
 		o.show(nil)
@@ -65,8 +82,66 @@ func (k *migrateCommand) interrupted(ctx context.Context, cause error, action mi
 	if err != nil {
 		done = []string{fmt.Sprintf("'dlxctl migrate status' shows what is done; it cannot be read now: %s", err)}
 	}
-	lines = append(lines, done...)
-	return errors.New(strings.Join(append(lines, action.onward, action.back), "\n"))
+	lines = append(append(lines, done...), action.onward)
+	if back := action.back(); back != "" {
+		lines = append(lines, back)
+	}
+	return errors.New(strings.Join(lines, "\n"))
+}
+
+// backLine returns how to roll back the queues of a run: of one that treats each by itself, those
+// that are in the middle. Empty: none is.
+func (k *migrateCommand) backLine(c *cobra.Command, legacy []string) string {
+	if results := k.runner.Results(); len(results) > 0 {
+		legacy = nil
+		for _, r := range results {
+			if r.Outcome == migrate.Stopped {
+				legacy = append(legacy, r.Queue)
+			}
+		}
+		if len(legacy) == 0 {
+			return ""
+		}
+	}
+	return "to roll back: " + shellLine(c, slices.Concat([]string{"migrate", "abort"}, legacy, k.consent())...)
+}
+
+// explainEach writes what became of each queue of a run, and returns the error of its worst result.
+func (k *migrateCommand) explainEach(ctx context.Context, s *apply.Session, err error, took time.Duration,
+	action migrateAction,
+) error {
+	interrupted := ctx.Err() != nil
+	if interrupted {
+		within, stop := context.WithTimeout(context.WithoutCancel(ctx), afterInterrupt)
+		defer stop()
+		_ = k.runner.Unbegun(within) // otherwise they are shown as stopped, which says less
+	}
+	if werr := k.writeResults(s, took); werr != nil {
+		return errors.Join(werr, err)
+	}
+	onlyWaiting := !slices.ContainsFunc(k.runner.Results(), func(r migrate.Result) bool {
+		return r.Outcome != migrate.Done && r.Outcome != migrate.Waiting
+	})
+	switch {
+	case err == nil, onlyWaiting && !interrupted:
+		return err
+	case interrupted && k.runner.Wrote():
+		return &apply.UnfinishedError{Err: k.interrupted(ctx, err, action)}
+	case k.runner.Wrote():
+		return &apply.UnfinishedError{Err: err}
+	default:
+		return err
+	}
+}
+
+// writeResults writes what became of each queue of a run.
+func (k *migrateCommand) writeResults(s *apply.Session, took time.Duration) error {
+	if k.app.output != "json" {
+		return migrate.WriteResults(k.app.stdout, k.runner.Results(), took, k.app.width())
+	}
+	return jsondoc.Write(k.app.stdout, migrate.ResultDocument{
+		Version: 1, Topology: s.Topology.Name, VHost: s.Endpoint.VHost, Queues: k.runner.Results(),
+	})
 }
 
 // forwardLine returns the command line that migrates legacy, from a subcommand of migrate.

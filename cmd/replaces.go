@@ -23,14 +23,19 @@ func unnamed(want topology.Compiled, legacy []string) []string {
 	})
 }
 
-// matching returns the named queues, and those that --match chooses.
-func (k *migrateCommand) matching(sources []spec.Source, legacy []string) ([]string, error) {
+// matching returns the named queues, and those that --match chooses: of the queues for which import
+// proposes a successor with --write, and else of the queues of the file, and of those that they
+// replace.
+func (k *migrateCommand) matching(sources []spec.Source, want topology.Compiled, legacy []string) ([]string, error) {
 	if k.match == "" {
 		return legacy, nil
 	}
 	match, err := regexp.Compile(k.match)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--match is no regular expression: %w", err)}
+	}
+	if !k.write {
+		return k.matchingFile(want, match, legacy)
 	}
 	found := spec.Proposed(sources, match)
 	if len(found) == 0 {
@@ -39,6 +44,33 @@ func (k *migrateCommand) matching(sources []spec.Source, legacy []string) ([]str
 	}
 	all := slices.Sorted(slices.Values(slices.Concat(legacy, found)))
 	return slices.Compact(all), nil
+}
+
+// matchingFile returns the named queues, and those of the file that match. One that is named or
+// matches under either of its names is moved to its successor.
+func (k *migrateCommand) matchingFile(want topology.Compiled, match *regexp.Regexp, legacy []string) ([]string, error) {
+	own, found := ownQueues(want), 0
+	all := slices.Clone(legacy)
+	add := func(name string) {
+		found++
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	for _, w := range want.WorkQueues {
+		matches := match.MatchString(w.Name)
+		if w.Replaces != "" && (matches || match.MatchString(w.Replaces)) {
+			add(w.Replaces)
+		}
+		if matches && slices.Contains(own, w.Name) {
+			add(w.Name)
+		}
+	}
+	if found == 0 {
+		return nil, fmt.Errorf("%w: no queue of the file, and none that the file replaces, has a name that matches %q",
+			migrate.ErrRefused, k.match)
+	}
+	return all, nil
 }
 
 // propose prints the entries that the file needs for these queues to be moved, or writes

@@ -19,7 +19,8 @@ type waiting struct {
 func (r *resolver) replacements() waiting {
 	out := waiting{withheld: map[string]string{}}
 	for _, w := range r.want.WorkQueues {
-		if _, alive := r.existing[w.Replaces]; w.Replaces == "" || !alive || r.forwards(w.Replaces) {
+		_, alive := r.existing[w.Replaces]
+		if alive = alive || slices.Contains(r.state.Down, w.Replaces); w.Replaces == "" || !alive || r.forwards(w.Replaces) {
 			continue
 		}
 		out.withheld[w.Name] = w.Replaces

@@ -68,6 +68,9 @@ func (r *resolver) policies(queues []topology.Queue) matchedPolicies {
 		if ok {
 			inEffect = p
 		}
+		if exists && delaysRetries(want) && !q.External && existing.Type() != q.Type() {
+			continue // the queue must be replaced first, and 'dlxctl migrate' writes the policy with it
+		}
 		if why := r.undelayable(want, q); why != "" {
 			out.refuse(nil, want, why)
 			continue

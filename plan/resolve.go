@@ -276,6 +276,10 @@ func (r *resolver) queues() matchedQueues {
 	for _, want := range r.want.Queues {
 		have, ok := r.existing[want.Name]
 		out.found[want.Name] = have.Arguments
+		if slices.Contains(r.state.Down, want.Name) {
+			out.refuse(nil, want, "the node of the queue is down: the queue exists, and the broker does not list it; start the node")
+			continue
+		}
 		if r.unfinished(want.Name) {
 			var before topology.Object
 			if ok {

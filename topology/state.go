@@ -21,6 +21,9 @@ type State struct {
 	ExchangeTypes []string
 	// Have are the objects of the virtual host: those of other teams included.
 	Have Topology
+	// Down are the queues that exist and that Have lacks, as the broker does not list them: their node
+	// is down. What they hold is not known.
+	Down []string
 	// Usage is, by queue name, what a queue holds.
 	Usage map[string]Usage
 	// QueuePolicies names, by queue, the policy in effect, as the broker reports it. A

@@ -22,7 +22,7 @@ import (
 // empty. A queue that holds dead letters stays, and the error names it.
 func (r *Runner) Abort(ctx context.Context, without func(legacy []string) (topology.Compiled, error)) error {
 	r.prepareRun()
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (r *Runner) checkSuccessorFeeders(ctx context.Context, m Move) error {
 // returnMessages moves the messages of the successor to the legacy queue, and waits for
 // those that return there from a tier.
 func (r *Runner) returnMessages(ctx context.Context, m Move) error {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 	begun, deadline := time.Now(), time.Now().Add(r.Wait)
 	var empty, failedEmpty time.Time // since when all queues are empty, and when the failed queue was
 	for {
-		state, err := r.Management.Inspect(ctx)
+		state, err := r.inspect(ctx)
 		if err != nil {
 			return err
 		}

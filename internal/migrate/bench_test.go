@@ -2,7 +2,9 @@ package migrate_test
 
 import (
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -141,4 +143,57 @@ func (s *stage) migrate(b *testing.B, dlxctl string, args ...string) {
 	if err := c.Run(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
+}
+
+// replaceRounds is how many queues BenchmarkReplace replaces in each direction.
+const replaceRounds = 5
+
+// BenchmarkReplace replaces queues under their names, one after the other, by the real program,
+// with 300 messages a second through four exchanges. It measures what the consumer of each sees,
+// which reconnects and subscribes again 100 ms after basic.cancel: how long after the cancel it has
+// the next message, and the longest time without one. A lost or doubled message ends it.
+func BenchmarkReplace(b *testing.B) {
+	dlxctl := brokertest.Program(b)
+	for _, types := range [][2]string{{"classic", "quorum"}, {"quorum", "classic"}} {
+		b.Run(types[0]+"-"+types[1], func(b *testing.B) {
+			for b.Loop() {
+				var pauses, gaps []float64
+				for range replaceRounds {
+					pause, gap := replacePause(b, dlxctl, types)
+					pauses, gaps = append(pauses, pause), append(gaps, gap)
+				}
+				b.ReportMetric(brokertest.Median(pauses), "pause-ms")
+				b.ReportMetric(slices.Max(pauses), "worst-pause-ms")
+				b.ReportMetric(brokertest.Median(gaps), "gap-ms")
+				b.ReportMetric(slices.Max(gaps), "worst-gap-ms")
+			}
+		})
+	}
+}
+
+// replacePause replaces one queue, and returns both times in milliseconds.
+func replacePause(b *testing.B, dlxctl string, types [2]string) (pause, gap float64) {
+	b.Helper()
+	f := newFleet(b, brokertest.VHost(b), types[0], types[1], 1, 0)
+	stop := f.serve(b, "q00")
+	published := f.send(b, 300)
+	wait(b, time.Second)
+	c, stdout, stderr := f.each(b, dlxctl)
+	if err := c.Run(); err != nil {
+		b.Fatalf("%v\n%s\n%s", err, stdout, stderr)
+	}
+	confirmed := published()
+	if lost, doubled := f.account(b, confirmed); lost+doubled > 0 {
+		b.Fatalf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+	}
+	stop()
+	found := func(m *sync.Map) float64 {
+		v, _ := m.Load("q00")
+		d, measured := v.(time.Duration)
+		if !measured {
+			b.Fatal("the consumer had no message after a cancel")
+		}
+		return float64(d.Microseconds()) / 1000
+	}
+	return found(&f.paused), found(&f.gaps)
 }

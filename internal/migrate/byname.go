@@ -159,7 +159,7 @@ func (r *Runner) publishersGone(ctx context.Context, m Move) error {
 	if r.allows(m.Legacy) {
 		return nil
 	}
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (r *Runner) successorUnused(ctx context.Context, m Move) error {
 	if r.allows(m.New) {
 		return nil
 	}
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}

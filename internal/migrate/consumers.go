@@ -38,7 +38,7 @@ func (r *Runner) consumers(ctx context.Context, state topology.State, queue stri
 // and a queue that seems to be in use would be kept.
 func (r *Runner) settledState(ctx context.Context, moves []Move) (topology.State, error) {
 	for deadline := time.Now().Add(management.StatisticsLag); ; {
-		state, err := r.Management.Inspect(ctx)
+		state, err := r.inspect(ctx)
 		if err != nil {
 			return state, err
 		}

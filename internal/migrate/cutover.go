@@ -17,6 +17,8 @@ type cutoverStep struct {
 	// Doubled says that a service has bound the legacy queue again, and until this
 	// step messages come to both queues.
 	Doubled bool
+	// Turns says that messages go to the other end from this step on.
+	Turns bool
 }
 
 // next returns the next step of the cutover, from what the broker shows.
@@ -96,7 +98,7 @@ func (m Move) turnSwitch(
 	default:
 		return cutoverStep{
 			Doing:   "switch from " + from + " to " + to,
-			Changes: []plan.Change{m.pointSwitch(state, f, end)},
+			Changes: []plan.Change{m.pointSwitch(state, f, end)}, Turns: true,
 		}
 	}
 }

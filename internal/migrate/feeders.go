@@ -59,7 +59,7 @@ func (r *Runner) feedersEmpty(m Move, h *mover) (check func(context.Context) err
 // checkFeeders returns why a message can still come to the legacy queue by its name. Nil: none can.
 // Without canaries the feeders have to be empty. waits is called with why it is too early to know.
 func (r *Runner) checkFeeders(ctx context.Context, m Move, c *canaries, waits func(error)) error {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (r *Runner) checkFeeders(ctx context.Context, m Move, c *canaries, waits fu
 		}
 	}
 	// Feeders and consumers that are new since the first look are seen here.
-	if state, err = r.Management.Inspect(ctx); err != nil {
+	if state, err = r.inspect(ctx); err != nil {
 		return err
 	}
 	state = r.Management.AskConsumers(ctx, state, queueNames(list))
@@ -362,7 +362,7 @@ func (r *Runner) adviseOnFeeders(ctx context.Context) error {
 	if len(r.fed) == 0 {
 		return nil
 	}
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (r *Runner) progress(ctx context.Context, moves []Move) (step, finish func(
 		}
 		backlog += int64(ready)
 	}
-	if r.Progress == nil || backlog == 0 {
+	if r.Progress == nil || backlog == 0 || r.Parallel > 0 {
 		return func() {}, func() {}, nil
 	}
 	step, finish = r.Progress(backlog)
@@ -106,14 +106,14 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 			if err := wait.For(ctx, time.Second); err != nil {
 				return err
 			}
-			if state, err = r.Management.Inspect(ctx); err != nil {
+			if state, err = r.inspect(ctx); err != nil {
 				return err
 			}
 			continue
 		case err != nil:
 			return r.drainEnded(ctx, m, h, err)
 		case r.Until == Drain:
-			state, err = r.Management.Inspect(ctx)
+			state, err = r.inspect(ctx)
 			if err != nil || state.Usage[m.Legacy].Ready == 0 {
 				return err
 			}
@@ -159,7 +159,7 @@ func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) er
 	case errors.Is(err, errStuck):
 		return h.stuck(m)
 	}
-	if state, lookErr := r.Management.Inspect(ctx); lookErr == nil && !m.find(state).legacy {
+	if state, lookErr := r.inspect(ctx); lookErr == nil && !m.find(state).legacy {
 		return r.cleanUp(ctx, m, h, state) // it ended with the queue
 	}
 	return err
@@ -173,7 +173,7 @@ func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topolo
 	}
 	limits.bound = func(ctx context.Context) bool {
 		before := h.moved.Load()
-		state, err := r.Management.Inspect(ctx)
+		state, err := r.inspect(ctx)
 		bound := err == nil && len(m.find(state).onLegacy) > 0
 		if err == nil && !bound {
 			h.unbound.Store(before)
@@ -279,7 +279,7 @@ const leastStuck = 10 * time.Second
 func (r *Runner) waitForConsumers(ctx context.Context, m Move) (topology.State, error) {
 	said := false
 	for deadline := time.Now().Add(r.Wait); ; {
-		state, err := r.Management.Inspect(ctx)
+		state, err := r.inspect(ctx)
 		if err != nil {
 			return state, err
 		}
@@ -313,7 +313,7 @@ func (r *Runner) repairCutover(ctx context.Context, m Move, state topology.State
 		if err := r.cutover(ctx, []Move{m}); err != nil {
 			return again, err
 		}
-		if state, err = r.Management.Inspect(ctx); err != nil {
+		if state, err = r.inspect(ctx); err != nil {
 			return again, err
 		}
 	}

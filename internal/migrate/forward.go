@@ -46,7 +46,7 @@ func (m Move) isPaused(forwarder topology.Policy) bool {
 
 // forward leaves a forwarder in place of the drain. why says what comes to the legacy queue.
 func (r *Runner) forward(ctx context.Context, m Move, why string) error {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (r *Runner) forward(ctx context.Context, m Move, why string) error {
 // meanwhile. If migrate is killed, messages wait in the queue until the next run, which
 // finds the paused forwarder: nothing is lost at any moment.
 func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 	h := r.startMover(m)
 	retired, err := r.watchForwarder(ctx, m, h, state)
 	if err == nil && retired {
-		if state, err = r.Management.Inspect(ctx); err != nil {
+		if state, err = r.inspect(ctx); err != nil {
 			return err
 		}
 		if r.takeRebound(m) || again {
@@ -112,7 +112,7 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 	// Also when the run is interrupted: from here on the queue is not drained.
 	resume, stop := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer stop()
-	if state, failed := r.Management.Inspect(resume); failed == nil && m.find(state).legacy {
+	if state, failed := r.inspect(resume); failed == nil && m.find(state).legacy {
 		failed = r.execute(resume, []plan.Change{override(state, m.find(state).forwarder, m.forwarder(forwardAll))})
 		err = errors.Join(err, failed)
 	} else if failed != nil {
@@ -153,7 +153,7 @@ func (r *Runner) watchForwarder(ctx context.Context, m Move, h *mover, state top
 // comes meanwhile stays in the legacy queue, where an abort needs it.
 func (r *Runner) removeForwarders(ctx context.Context, moves []Move) error {
 	for _, m := range moves {
-		state, err := r.Management.Inspect(ctx)
+		state, err := r.inspect(ctx)
 		if err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (r *Runner) removeForwarders(ctx context.Context, moves []Move) error {
 		if err := r.execute(ctx, []plan.Change{override(state, f, m.forwarder(forwardNone))}); err != nil {
 			return err
 		}
-		if state, err = r.Management.Inspect(ctx); err != nil {
+		if state, err = r.inspect(ctx); err != nil {
 			return err
 		}
 		if f = m.find(state).forwarder; f != nil {

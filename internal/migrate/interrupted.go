@@ -18,7 +18,7 @@ import (
 // Interrupted reads from the broker how far the migrations of an interrupted run are, and returns
 // a line for each. cause is the error of Run or Abort.
 func (r *Runner) Interrupted(ctx context.Context, cause error) ([]string, error) {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ const leaderTimeout = 15 * time.Second
 // HTTP or of the node, can be left without a leader: it is listed like any other queue,
 // and messages routed to it are never confirmed.
 func (r *Runner) waitForLeaders(ctx context.Context, moves []Move) error {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}

@@ -243,9 +243,9 @@ func (s *stage) consume(t *testing.T, queue string) (stop func()) {
 // account compares what was confirmed with what came, once all has come or no
 // more comes. It looks at each message only when enough have come: while it looks,
 // the consumers stand still.
-func (s *stage) account(t *testing.T, confirmed map[string]bool) (lost, doubled int) {
-	t.Helper()
-	for came, end := -1, time.Now(); ; wait(t, 50*time.Millisecond) {
+func (s *stage) account(tb testing.TB, confirmed map[string]bool) (lost, doubled int) {
+	tb.Helper()
+	for came, end := -1, time.Now(); ; wait(tb, 50*time.Millisecond) {
 		s.mu.Lock()
 		if n := len(s.seen); n > came {
 			came, end = n, time.Now().Add(20*time.Second)
@@ -394,8 +394,8 @@ func TestBindThenUnbindDoubles(t *testing.T) {
 }
 
 // wait lets the load run on for a while.
-func wait(t *testing.T, d time.Duration) {
-	t.Helper()
+func wait(tb testing.TB, d time.Duration) {
+	tb.Helper()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	<-timer.C

@@ -24,18 +24,19 @@ type mover struct {
 	taken     atomic.Int64
 	passes    atomic.Int64 // how often a drain has begun on a new connection
 	moved     atomic.Int64
-	again     int64                  // how many had been delivered before
-	ids       []string               // the message-ids of the first of those
-	shortened int64                  // how many lost the history that made their headers too large
-	malformed int64                  // how many had a history that RabbitMQ did not write
-	doubled   int64                  // how many may have been doubled, at most, in all
-	unbound   atomic.Int64           // how many were moved before the queue was last seen without bindings
-	deleted   bool                   // migrate has deleted the queue
-	refused   atomic.Pointer[string] // why the broker last refused a message
-	last      atomic.Int64           // when a message was last moved, in milliseconds of Unix time
-	step      func()                 // is called for each message that was moved
-	watched   *byNameWatch           // nil: messages of publishers by name are not noted
-	unnoted   atomic.Pointer[error]  // why such a message cannot be noted
+	again     int64                     // how many had been delivered before
+	ids       []string                  // the message-ids of the first of those
+	shortened int64                     // how many lost the history that made their headers too large
+	malformed int64                     // how many had a history that RabbitMQ did not write
+	doubled   int64                     // how many may have been doubled, at most, in all
+	unbound   atomic.Int64              // how many were moved before the queue was last seen without bindings
+	deleted   bool                      // migrate has deleted the queue
+	refused   atomic.Pointer[string]    // why the broker last refused a message
+	first     atomic.Pointer[time.Time] // when the successor had confirmed the first. Nil: none yet
+	last      atomic.Int64              // when a message was last moved, in milliseconds of Unix time
+	step      func()                    // is called for each message that was moved
+	watched   *byNameWatch              // nil: messages of publishers by name are not noted
+	unnoted   atomic.Pointer[error]     // why such a message cannot be noted
 }
 
 // newMover returns the mover of a move.
@@ -122,6 +123,9 @@ func (h *mover) Refused(_ amqp091.Delivery, m relay.Move, reason string) relay.M
 // Moved counts a message. One that was delivered before may have been moved before, by a
 // run that was killed.
 func (h *mover) Moved(d amqp091.Delivery, _ relay.Move) {
+	if h.first.Load() == nil {
+		h.first.Store(new(time.Now()))
+	}
 	if young := time.Until(h.safe); young > 0 {
 		<-time.After(young) // the relay acknowledges it afterwards
 	}

@@ -93,8 +93,9 @@ func (r *Runner) replacements(state topology.State) []Move {
 	for _, q := range r.Topology.Queues {
 		named := len(r.Legacy) == 0 || slices.Contains(r.Legacy, q.Name)
 		m := replacementOf(r.Topology.Name, q.Name)
-		due := func() bool {
-			return q.Label.Role == topology.RoleWork && !q.External && r.mayReplace(q.Name) && r.differs(m, state)
+		due := func() bool { // one that is named without consent is refused
+			asked := r.mayReplace(q.Name) || slices.Contains(r.Legacy, q.Name)
+			return q.Label.Role == topology.RoleWork && !q.External && asked && r.differs(m, state)
 		}
 		if named && (slices.Contains(begun, q.Name) || due()) {
 			out = append(out, m)
@@ -181,7 +182,7 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 	began, redeclared, gone := time.Now(), 0, 0
 	var disturbed error
 	for first := true; ; first = false {
-		state, err := r.Management.Inspect(ctx)
+		state, err := r.inspect(ctx)
 		if err != nil {
 			return err
 		}
@@ -201,9 +202,7 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 		case !f.legacy:
 			// It was deleted by a run that was stopped. Nothing can be lost: what is routed to it waits in
 			// the hold.
-			if err = r.notDown(ctx, m); err == nil {
-				err = r.declareAnew(ctx, m, state, nil)
-			}
+			err = r.declareAnew(ctx, m, state, nil)
 		case differs:
 			err = r.vacate(ctx, m)
 			if errors.Is(err, errRedeclared) && redeclared >= mostRedeclared {
@@ -213,10 +212,10 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 			if errors.Is(err, ErrWaiting) || errors.Is(err, ErrRefused) {
 				// While it waits, consumers would get nothing new.
 				r.say("replace: rolling back: %s stays as it is", m.Legacy)
-				return errors.Join(disturbed, err, r.giveBack(ctx, m, func(context.Context, Move) error { return nil }))
+				return errors.Join(disturbed, err, r.restore(ctx, m))
 			}
 		default:
-			if err = r.giveBack(ctx, m, r.consumersBack); err == nil {
+			if err = r.giveBack(ctx, m, state, r.consumersBack); err == nil {
 				r.say("done: %s is replaced under its name; %s, %s", m.Legacy, r.replacedAccount(m), text.Took(time.Since(began)))
 				return disturbed
 			}
@@ -237,24 +236,6 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 	}
 }
 
-// notDown fails with ErrWaiting if the queue, which the broker does not list, exists: then its node
-// is down, and the queue may hold messages.
-func (r *Runner) notDown(ctx context.Context, m Move) error {
-	exists, err := r.Management.Exists(ctx, m.Legacy)
-	if err != nil || !exists {
-		return err
-	}
-	if err := wait.For(ctx, r.Settle); err != nil {
-		return err
-	}
-	state, err := r.Management.Inspect(ctx)
-	if err == nil && !m.find(state).legacy {
-		err = fmt.Errorf("%w: the node of the queue %s is down: the broker does not list the queue, and it exists; start the node, then run the command again",
-			ErrWaiting, m.Legacy)
-	}
-	return err
-}
-
 // noteRoutes notes which messages come to the queue, for checkBound.
 func (r *Runner) noteRoutes(m Move, state topology.State) {
 	f := m.find(state)
@@ -266,7 +247,7 @@ func (r *Runner) noteRoutes(m Move, state topology.State) {
 // checkBound fails if the queue lacks a binding that it or the switch exchange had in this run:
 // then another client has deleted it.
 func (r *Runner) checkBound(ctx context.Context, m Move) error {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -287,8 +268,9 @@ func (r *Runner) checkBound(ctx context.Context, m Move) error {
 // replacedAccount says how many messages waited in the hold, and how many may be doubled.
 func (r *Runner) replacedAccount(m Move) string {
 	out := "no message waited in its hold"
-	if h := r.moverOf(m.New, m.Legacy); h != nil {
-		out = "this run moved " + h.counts()
+	if r.moverOf(m.New, m.Legacy) != nil {
+		t := r.tallyOf(m)
+		out = "this run moved " + countsText(t.moved, t.doubled)
 	}
 	if r.takeRebound(m) {
 		out += ", and those that a service has doubled by its binding (see above)"

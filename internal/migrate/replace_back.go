@@ -41,14 +41,18 @@ func (m Move) unpark(state topology.State) cutoverStep {
 
 // giveBack moves what is in the hold to the queue, lets the switch lead there, binds the queue
 // again, and removes the hold, once check agrees. It is the second half of a replacement, and all
-// of a rollback. It fails with errGone if the queue or the hold is not there.
-func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Context, Move) error) error {
+// of a rollback. It fails with errGone if the queue or the hold is not there. state was read just
+// now: to read it again would lengthen the pause of the consumers.
+func (r *Runner) giveBack(ctx context.Context, m Move, state topology.State,
+	check func(context.Context, Move) error,
+) (err error) {
 	safe := time.Now().Add(amqp.SafeAge) // the queue may just have been declared
 	var refused time.Time                // since when the hold cannot be deleted
-	for {
-		state, err := r.Management.Inspect(ctx)
-		if err != nil {
-			return err
+	for first := true; ; first = false {
+		if !first {
+			if state, err = r.inspect(ctx); err != nil {
+				return err
+			}
 		}
 		f := m.find(state)
 		if !f.successor || !f.legacy {
@@ -74,8 +78,7 @@ func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Contex
 		if err := check(ctx, m); err != nil {
 			return err
 		}
-		err = r.removeHold(ctx, m)
-		if err == nil {
+		if err = r.removeHold(ctx, m); err == nil {
 			return r.checkBound(ctx, m)
 		}
 		if !errors.Is(err, broker.ErrRefused) {
@@ -94,6 +97,15 @@ func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Contex
 	}
 }
 
+// restore rolls a replacement back: the queue is as it was.
+func (r *Runner) restore(ctx context.Context, m Move) error {
+	state, err := r.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	return r.giveBack(ctx, m, state, func(context.Context, Move) error { return nil })
+}
+
 // emptyHold moves what is in the hold to the queue, and lets the switch lead there. Until the queue
 // is safe, see mover, the hold keeps all messages and stays on their way.
 func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State, safe time.Time) error {
@@ -102,11 +114,23 @@ func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State, sa
 	h.to, h.safe = m.legacyEnd(), safe
 	r.say("replace: moving what waits in the hold to %s", m.Legacy)
 	err := r.moveAndSwitch(ctx, back, h, drainLimits{fullAt: policy.FullAt(state, m.Legacy)},
-		func(ctx context.Context) error { return r.steps(ctx, m, m.unpark) })
+		func(ctx context.Context) error {
+			err := r.steps(ctx, m, m.unpark)
+			if err == nil {
+				r.note(m, func(t *tally) { t.flows = firstOf(t.flows, time.Now()) })
+			}
+			return err
+		})
 	if n := h.moved.Load(); n > 0 {
 		r.say("replace: moved %s from the hold to %s", messages(n), m.Legacy)
 	}
 	r.reportChanged("replace", h)
+	r.note(m, func(t *tally) {
+		t.moved, t.doubled = t.moved+h.moved.Load(), t.doubled+h.doubled
+		if first := h.first.Load(); first != nil && (t.flows.IsZero() || first.Before(t.flows)) {
+			t.flows = *first
+		}
+	})
 	if errors.Is(err, ErrWaiting) && h.moved.Load() == 0 { // the queue has confirmed nothing
 		err = fmt.Errorf("%w; if the node was killed in the second after %s was declared, the queue has no leader, and docs/same-name.md says how to go on; the hold keeps what was not moved",
 			err, m.Legacy)
@@ -120,7 +144,7 @@ func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State, sa
 // removeHold deletes what is left of a replacement. The broker or the proof refuses to delete a
 // hold that is not empty, so nothing can be lost.
 func (r *Runner) removeHold(ctx context.Context, m Move) error {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -182,7 +206,7 @@ func (r *Runner) abortReplacements(ctx context.Context, state topology.State) er
 		}
 	}
 	for _, m := range moves {
-		if err := r.giveBack(ctx, m, func(context.Context, Move) error { return nil }); err != nil {
+		if err := r.restore(ctx, m); err != nil {
 			return err
 		}
 		r.say("abort: %s is as it was", m.Legacy)

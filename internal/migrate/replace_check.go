@@ -19,6 +19,15 @@ import (
 func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State) ([]string, error) {
 	out := r.unsuitable(m, state, survey.New(state), plan.Make(r.Topology, state, plan.Options{}).Changes)
 	add := func(format string, args ...any) { out = append(out, m.Legacy+": "+fmt.Sprintf(format, args...)) }
+	for _, c := range r.policyChanges(m, state) {
+		switch nack := topology.UncountedNack; {
+		case c.Action == plan.Blocked && !c.IsEndured():
+			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
+		case slices.Contains(c.Hazards, nack) && !r.consents(nack, m.Legacy):
+			add("RabbitMQ is to count its retries, which needs consent: %s; %s", plan.Consent{Hazard: nack, Object: m.Legacy}.Flag(),
+				c.Reason)
+		}
+	}
 	if !r.mayReplace(m.Legacy) {
 		add("its replacement under its name needs consent: %s",
 			plan.Consent{Hazard: topology.ReplacesQueue, Object: m.Legacy}.Flag())
@@ -84,14 +93,25 @@ func (r *Runner) unsuitable(m Move, state topology.State, seen *survey.Survey, c
 	work := Move{Topology: m.Topology, New: m.Legacy}
 	for _, c := range changes {
 		itself := c.Kind == topology.KindQueue && c.Name == m.Legacy
-		if itself && (c.Immutable || m.find(state).successor) {
-			continue // what cannot be replaced is said above, and what has begun is no reason
+		if itself && (c.Immutable || m.find(state).successor) || c.Kind == topology.KindPolicy && c.Label.Queue == m.Legacy {
+			continue // what cannot be replaced is said above, what has begun is no reason, and policies follow
 		}
 		if c.Action == plan.Blocked && !c.IsEndured() && (itself || work.needs(r.Topology, c)) {
 			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
 		}
 	}
 	return out
+}
+
+// policyChanges returns the changes of the policies of a queue that come with its replacement:
+// those that a plan has once the queue is as the file has it.
+func (r *Runner) policyChanges(m Move, state topology.State) []plan.Change {
+	state.Have.Queues = append(slices.DeleteFunc(slices.Clone(state.Have.Queues), func(q topology.Queue) bool {
+		return q.Name == m.Legacy || q.Name == m.New
+	}), r.wanted(m))
+	return slices.DeleteFunc(plan.Make(r.Topology, state, plan.Options{}).Changes, func(c plan.Change) bool {
+		return c.Kind != topology.KindPolicy || c.Label.Queue != m.Legacy
+	})
 }
 
 // needsLock says why a run without the lock replaces no queue under its name.

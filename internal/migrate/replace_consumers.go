@@ -65,7 +65,7 @@ func (m Move) consumerMarks(state topology.State) []topology.Binding {
 func (r *Runner) consumersBack(ctx context.Context, m Move) error {
 	said := false
 	for began := time.Now(); ; {
-		state, err := r.Management.Inspect(ctx)
+		state, err := r.inspect(ctx)
 		if err != nil {
 			return err
 		}

@@ -56,6 +56,9 @@ func (r *Runner) steps(ctx context.Context, m Move, next func(topology.State) cu
 		if step.Doing != "" {
 			r.say("replace: %s", step.Doing)
 		}
+		if step.Turns {
+			r.note(m, func(t *tally) { t.parked = firstOf(t.parked, time.Now()) })
+		}
 		if step.Doubled {
 			r.say("replace: a service has bound %s, and until now messages of this binding came to it and to its hold: these are doubled",
 				m.Legacy)
@@ -70,7 +73,7 @@ func (r *Runner) steps(ctx context.Context, m Move, next func(topology.State) cu
 // vacate routes everything to the hold, waits until the queue is empty, deletes it and declares it
 // anew. With ErrWaiting the queue is as it was.
 func (r *Runner) vacate(ctx context.Context, m Move) error {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -95,7 +98,7 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 		if err := park(ctx); err != nil { // a service may have bound the queue since
 			return err
 		}
-		state, err := r.Management.Inspect(ctx)
+		state, err := r.inspect(ctx)
 		if err != nil {
 			return err
 		}
@@ -198,7 +201,7 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 	if err := wait.For(ctx, amqp.SafeAge); err != nil {
 		return err
 	}
-	if state, err = r.Management.Inspect(ctx); err != nil {
+	if state, err = r.inspect(ctx); err != nil {
 		return err
 	}
 	return r.execute(ctx, m.makeEnd(m.find(state), m.successorEnd()))
@@ -322,7 +325,7 @@ func (r *Runner) deleteAndDeclare(ctx context.Context, m Move, consumers int64) 
 		}
 		return err
 	}
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -339,7 +342,7 @@ func (r *Runner) deleteAndDeclare(ctx context.Context, m Move, consumers int64) 
 		return err
 	}
 	// During the proof, a service may have bound the queue, or a policy may have taken effect.
-	if state, err = r.Management.Inspect(ctx); err != nil {
+	if state, err = r.inspect(ctx); err != nil {
 		return err
 	}
 	if i = slices.IndexFunc(state.Have.Queues, isIt); i < 0 {
@@ -379,10 +382,10 @@ func (r *Runner) declareAnew(ctx context.Context, m Move, state topology.State, 
 	}
 	if gone != nil {
 		add(*gone)
+		r.note(m, func(t *tally) { t.gone = time.Now() })
 	}
-	for _, c := range plan.Make(r.Topology, state, plan.Options{}).Changes {
-		makes := c.Action == plan.Create || c.Action == plan.Update
-		if makes && c.Kind == topology.KindPolicy && c.Label.Queue == m.Legacy {
+	for _, c := range r.policyChanges(m, state) {
+		if c.Action == plan.Create || c.Action == plan.Update {
 			add(c)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 // publisher sends to it by name; feedersEmpty has shown that no queue dead-letters to it by
 // name.
 func (r *Runner) retire(ctx context.Context, m Move, h *mover) (topology.State, error) {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	if err != nil {
 		return state, err
 	}
@@ -46,7 +46,7 @@ func (r *Runner) retire(ctx context.Context, m Move, h *mover) (topology.State, 
 	r.say("retire: deleted %s", m.Legacy)
 	r.noteFeeders(state, m)
 	r.tellOfDesk(state, m)
-	return r.Management.Inspect(ctx)
+	return r.inspect(ctx)
 }
 
 // leftovers returns the deletions of what is left when the legacy queue is gone: the exchange
@@ -93,9 +93,13 @@ func (r *Runner) cleanUp(ctx context.Context, m Move, h *mover, state topology.S
 func (h *mover) account(took time.Duration) string { return h.counts() + ", " + text.Took(took) }
 
 func (h *mover) counts() string {
-	moved := h.moved.Load()
+	return countsText(h.moved.Load(), h.doubled)
+}
+
+// countsText says how many messages were moved, and how many of them may be doubled.
+func countsText(moved, most int64) string {
 	doubled := "0 doubled"
-	if n := min(h.doubled, moved); n > 0 {
+	if n := min(most, moved); n > 0 {
 		doubled = "at most " + text.Grouped(n) + " doubled"
 	}
 	return fmt.Sprintf("%s, %s", messages(moved), doubled)

@@ -56,12 +56,24 @@ type Runner struct {
 	// CheckRights fails if the user lacks one of the rights, before the first write.
 	// Nil: rights are not checked.
 	CheckRights func(rights []plan.Right) error
+	// Parallel is how many queues are moved at a time, each by itself: one that is refused, waits or
+	// fails stops no other, and Results says what became of each. Zero: a refusal refuses the run, the
+	// moves are cut over together, and queues are replaced one after the other.
+	Parallel int
+	// QueueProgress shows how many of so many queues are at their end, if Parallel is set. Nil: it is
+	// not shown.
+	QueueProgress func(queues int) (step, finish func())
+	// Relock takes the lock of the topology again, if Parallel is set and the broker has closed the
+	// connection that holds it, as 4.3.6 does when a busy node fails to declare a quorum queue. Nil: a
+	// run ends with its lock.
+	Relock func(context.Context) error
 	// Progress shows how far a drain of that many messages is: step is called for
 	// each message, and finish at the end. Nil: progress is not shown.
 	Progress func(messages int64) (step, finish func())
 	// Report prints what is done, one line per call. It must be set.
 	Report func(format string, args ...any)
 
+	looks     looks
 	mu        sync.Mutex // guards the fields below, and Report
 	wrote     bool
 	switches  map[string]switchSeen // each switch exchange as it was last seen, by legacy queue
@@ -78,6 +90,10 @@ type Runner struct {
 	rebound map[string]bool
 	// movers are the movers of this run, by the queues from which and to which they move.
 	movers map[[2]string]*mover
+	// tallies are what this run has done with the queues that it replaces under their names, by name.
+	tallies map[string]*tally
+	results []Result
+	leftOut []string // queues of runEach whose node was down when it began
 	// fed are the feeders of the legacy queues that this run has deleted, by name, each with the move
 	// of one of these queues.
 	fed map[string]Move
@@ -102,7 +118,7 @@ func (r *Runner) prepareRun() {
 	r.switches, r.overrides, r.seen = map[string]switchSeen{}, map[string]int{}, map[string]lastSeen{}
 	r.routes = map[string][]topology.Binding{}
 	r.rebound, r.movers = map[string]bool{}, map[[2]string]*mover{}
-	r.fed = map[string]Move{}
+	r.fed, r.tallies, r.results = map[string]Move{}, map[string]*tally{}, nil
 	r.began = time.Now()
 }
 
@@ -145,6 +161,10 @@ func (r *Runner) say(format string, args ...any) {
 // Check reports why the moves cannot be made, or which rights the user lacks. It writes
 // nothing.
 func (r *Runner) Check(ctx context.Context) error {
+	if r.Parallel > 0 {
+		_, err := r.units(ctx)
+		return err
+	}
 	state, _, _, err := r.check(ctx, true)
 	if err == nil {
 		_, err = r.checkReplacements(ctx, state)
@@ -155,7 +175,7 @@ func (r *Runner) Check(ctx context.Context) error {
 // check reads the broker. It returns the moves to make and those whose legacy queue
 // forwards (see moves), or why they cannot be made.
 func (r *Runner) check(ctx context.Context, retires bool) (state topology.State, moves, forwarders []Move, err error) {
-	if state, err = r.Management.Inspect(ctx); err != nil {
+	if state, err = r.inspect(ctx); err != nil {
 		return state, nil, nil, err
 	}
 	state = r.Management.AskConsumers(ctx, state, management.UnknownConsumers(state)) // an unknown number blocks
@@ -172,6 +192,9 @@ func (r *Runner) check(ctx context.Context, retires bool) (state topology.State,
 // outlives it.
 func (r *Runner) Run(ctx context.Context) error {
 	r.prepareRun()
+	if r.Parallel > 0 {
+		return r.runEach(ctx)
+	}
 	state, moves, forwarders, err := r.check(ctx, r.retires())
 	if err != nil {
 		return err
@@ -219,6 +242,9 @@ func (r *Runner) move(ctx context.Context, state topology.State, moves, forwarde
 		return err
 	}
 	err := r.finish(ctx, moves)
+	if r.Parallel > 0 {
+		return err // runEach does the rest once, for all
+	}
 	if err == nil || errors.Is(err, ErrWaiting) {
 		err = errors.Join(err, r.adviseOnFeeders(ctx))
 	}
@@ -230,7 +256,7 @@ func (r *Runner) move(ctx context.Context, state topology.State, moves, forwarde
 
 // noteFinished notes whether all moves and replacements are at their end.
 func (r *Runner) noteFinished(ctx context.Context) error {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.inspect(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.finished = err == nil && len(unfinishedMoves(r.Topology, state)) == 0 && len(Unfinished(r.Topology, state)) == 0

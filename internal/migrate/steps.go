@@ -46,7 +46,7 @@ func (r *Runner) converge(ctx context.Context, next func(topology.State) ([]plan
 		}
 		return err
 	}
-	return apply.Converge(ctx, r.Management, r.Settle, next, again, r.noteWrite)
+	return apply.Converge(ctx, r.converger(), r.Settle, next, again, r.noteWrite)
 }
 
 // nextStep returns the next step of a move. It remembers what the switch exchange is

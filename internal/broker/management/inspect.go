@@ -164,6 +164,10 @@ func (m *Client) inspect(ctx context.Context, begun *Reading,
 	if err != nil {
 		return topology.State{}, fmt.Errorf("read vhost %q: %w", m.vhost, err)
 	}
+	down, err := m.down(ctx, l)
+	if err != nil {
+		return topology.State{}, err
+	}
 	operator, err := policies(l.operator)
 	if err != nil {
 		return topology.State{}, fmt.Errorf("read the operator policies of vhost %q: %w", m.vhost, err)
@@ -172,7 +176,7 @@ func (m *Client) inspect(ctx context.Context, begun *Reading,
 	return topology.State{
 		ExchangeTypes: types, OperatorPolicies: operator,
 		Version: l.overview.Version, Cluster: l.overview.Cluster, VHost: m.vhost,
-		Have: have, Usage: l.usage(), QueuePolicies: l.queuePolicies(), ExchangePolicies: l.exchangePolicies(),
+		Have: have, Down: down, Usage: l.usage(), QueuePolicies: l.queuePolicies(), ExchangePolicies: l.exchangePolicies(),
 		Alarm:         l.alarm,
 		DisabledFlags: l.disabledFlags(),
 	}, nil

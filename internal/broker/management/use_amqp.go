@@ -24,6 +24,9 @@ import (
 // another process may be writing.
 func (m *Client) UseAMQP(c *amqp.Conn) { m.conn = c }
 
+// LockLost reports whether the connection of UseAMQP has ended: nothing can be written any more.
+func (m *Client) LockLost() bool { return m.stillConnected() != nil }
+
 // stillConnected fails if the connection of UseAMQP has ended.
 func (m *Client) stillConnected() error {
 	if m.conn == nil || !m.conn.Closed() {

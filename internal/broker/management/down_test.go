@@ -1,0 +1,57 @@
+package management_test
+
+import (
+	"net/url"
+	"slices"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// A classic queue whose node is down is known to exist, though the broker does not list it, with
+// bindings and without. A queue that was deleted is not taken for one.
+func TestQueuesOfANodeThatIsDown(t *testing.T) {
+	t.Parallel()
+	nodes := brokertest.Cluster(t)
+	target := nodes[0].VHost(t)
+	third := nodes[2].See(t, target).Channel(t)
+	for _, name := range []string{"bound", "unbound", "gone"} {
+		if _, err := third.QueueDeclare(name, true, false, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := third.QueueBind("bound", "k", "amq.topic", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := third.QueueDelete("gone", false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	m := manage(t, target)
+	var state topology.State
+	shows := func(down, listed int) bool {
+		var err error
+		if state, err = m.Inspect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return len(state.Down) == down && len(state.Have.Queues) == listed
+	}
+	if !shows(0, 2) {
+		t.Errorf("before: %v, %v", state.Down, state.Have.Queues)
+	}
+	nodes[2].Kill(t)
+	brokertest.Eventually(t, "the queues of the node to be down", func() bool {
+		if shows(2, 0) {
+			return true
+		}
+		vhost := url.PathEscape(target.VHost)
+		t.Logf("%v, %v\n%s\n%s", state.Down, state.Have.Queues, target.Call(t, "GET", "bindings/"+vhost, nil),
+			target.Call(t, "GET", "queues/"+vhost+"/bound", nil))
+		return false
+	})
+	if !slices.Equal(state.Down, []string{"bound", "unbound"}) {
+		t.Errorf("down are %v", state.Down)
+	}
+	nodes[2].Start(t)
+	brokertest.Eventually(t, "the queues to be back", func() bool { return shows(0, 2) })
+}
