@@ -32,7 +32,7 @@ func (r *orphans) delays() {
 		r.refused = append(r.refused, Change{
 			Action: Blocked, Kind: topology.KindQueue, Name: topology.IntakeQueueName(r.want.Name, name),
 			Before: intakes[name],
-			Label: topology.Label{Role: topology.RoleFailed, Delay: name},
+			Label:  topology.Label{Role: topology.RoleFailed, Delay: name},
 			Reason: fmt.Sprintf("the delay %s is no longer in the file, and %s for it; put it back, let publishers stop, and remove it once 'dlxctl status' counts none",
 				text.Name(name), text.Choose(n, "1 message waits", fmt.Sprintf("%d messages wait", n))),
 		})

@@ -405,7 +405,7 @@ func mirroring() check {
 			}
 			if x.State.Major() < 4 { // where it does mirror queues
 				f.Severity = Warning
-			} else if f.Tries = without(p, keys); x.in.For == "" || !x.came(4, 0) {
+			} else if f.Tries = without(p, keys); x.in.For == "" || !x.fromBefore4() {
 				f.Tries[0].Chooses = "" // it mirrors nothing
 			}
 			out = append(out, f)

@@ -34,9 +34,9 @@ func forLine(in Input) Input {
 	return in
 }
 
-// came reports whether the virtual host comes from a line before that version, or may.
-func (x *index) came(major, minor int) bool {
-	return x.in.from.Version == "" || !x.in.from.AtLeast(major, minor)
+// fromBefore4 reports whether the virtual host comes from a line before 4.0, or may.
+func (x *index) fromBefore4() bool {
+	return x.in.from.Version == "" || !x.in.from.AtLeast(4, 0)
 }
 
 // unseenFor says what an upgrade changes and no audit sees, because it is neither in definitions
@@ -145,7 +145,7 @@ func storageVersion() check {
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
 		const argument = "x-queue-version"
 		version, set := q.Args[argument]
-		if q.Type() != topology.Classic || version == int64(2) || !set && !x.came(4, 0) || !q.Durable {
+		if q.Type() != topology.Classic || version == int64(2) || !set && !x.fromBefore4() || !q.Durable {
 			return Finding{}, false
 		}
 		f := Finding{
@@ -175,7 +175,7 @@ func defaultDeliveryLimit() check {
 			Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 5` + dlx), Version: "3.13.7", For: "4.3",
 		},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
-		if q.Type() != topology.Quorum || q.Args.HasAny(topology.ArgDeliveryLimit) || !x.came(4, 0) {
+		if q.Type() != topology.Quorum || q.Args.HasAny(topology.ArgDeliveryLimit) || !x.fromBefore4() {
 			return Finding{}, false
 		}
 		f := Finding{
@@ -235,7 +235,7 @@ func messagePriorities() check {
 		},
 		Miss: Example{Definitions: oneQueue(""), Version: "3.13.7", For: "4.3"},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
-		if q.Type() != topology.Quorum || !x.came(4, 0) {
+		if q.Type() != topology.Quorum || !x.fromBefore4() {
 			return Finding{}, false
 		}
 		return Finding{

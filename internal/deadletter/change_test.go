@@ -58,7 +58,9 @@ func TestHeadersKeepTheirTypes(t *testing.T) {
 		}
 	}
 	e, err := v.Change(m.Delivery, []deadletter.HeaderChange{
-		{Name: "int32", Text: "5"}, {Name: "empty", Type: "int8", Text: "1"}, {Name: "new", Text: "7"},
+		{Name: "int32", Text: "5"},
+		{Name: "empty", Type: "int8", Text: "1"},
+		{Name: "new", Text: "7"},
 		{Name: "void", Remove: true},
 	})
 	if err != nil {
@@ -101,8 +103,10 @@ func TestMaskedHeadersStayAndAreNotShown(t *testing.T) {
 		}
 	}
 	for _, guess := range []deadletter.HeaderChange{
-		{Name: "authorization", Type: "string", Text: "Zx81secret"}, {Name: "authorization", Text: "other"},
-		{Name: "authorization", Type: "string", Text: "[masked]"}, {Name: "authorization", Remove: true},
+		{Name: "authorization", Type: "string", Text: "Zx81secret"},
+		{Name: "authorization", Text: "other"},
+		{Name: "authorization", Type: "string", Text: "[masked]"},
+		{Name: "authorization", Remove: true},
 		{Name: "user", Type: "table", Text: `{"mail":{"string":"ann@example.org"},"n":{"int32":1}}`},
 		{Name: "copy", Text: "x"},
 	} {

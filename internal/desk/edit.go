@@ -92,7 +92,7 @@ func (x *sender) sendOneEdited(ctx context.Context, publisher *outlet, m amqp.He
 // withKey returns the facts of a message with another routing key; empty keeps its own. A message
 // that does not tell its exchange cannot be sent there with any key.
 func withKey(f deadletter.Facts, key string, to Target) deadletter.Facts {
-	if key != "" && !(to.Original && f.Exchange == "" && f.Key == "") {
+	if key != "" && (!to.Original || f.Exchange != "" || f.Key != "") {
 		f.Key = key
 	}
 	return f

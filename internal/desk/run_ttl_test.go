@@ -13,15 +13,15 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// ttlKinds are the kinds of policies by which another team can limit how long messages stay.
-var ttlKinds = []string{"policies", "operator-policies"}
+// ttlKinds returns the kinds of policies by which another team can limit how long messages stay.
+func ttlKinds() []string { return []string{"policies", "operator-policies"} }
 
 // A policy with a message-ttl on the hold comes while a run takes. The run stops, and the queue
 // still has each message that the hold may lose: the run can be returned at once, and resumed once
 // the policy is gone.
 func TestATTLThatComesWhileARunTakesLosesNothing(t *testing.T) {
 	t.Parallel()
-	for _, kind := range ttlKinds {
+	for _, kind := range ttlKinds() {
 		for _, typ := range []string{"quorum", "classic"} {
 			for name, returned := range map[string]bool{"resumed": false, "returned": true} {
 				t.Run(kind+", "+typ+", "+name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestATTLThatComesWhileARunTakesLosesNothing(t *testing.T) {
 // The program is killed while it takes, after the policy came, and before it has seen it.
 func TestATTLThatComesBeforeAKillLosesNothing(t *testing.T) {
 	t.Parallel()
-	for _, kind := range ttlKinds {
+	for _, kind := range ttlKinds() {
 		for name, returned := range map[string]bool{"resumed": false, "returned": true} {
 			t.Run(kind+", "+name, func(t *testing.T) {
 				t.Parallel()
@@ -69,8 +69,8 @@ func TestATTLThatComesBeforeAKillLosesNothing(t *testing.T) {
 func TestATTLThatIsGoneAgainLosesNothing(t *testing.T) {
 	t.Parallel()
 	const ttl = 15_000
-	s, chosen, rest := killedUnder(t, ttlKinds[0], ttl)
-	s.target.Call(t, "DELETE", ttlKinds[0]+"/"+url.PathEscape(s.target.VHost)+"/hurry", nil)
+	s, chosen, rest := killedUnder(t, ttlKinds()[0], ttl)
+	s.target.Call(t, "DELETE", ttlKinds()[0]+"/"+url.PathEscape(s.target.VHost)+"/hurry", nil)
 	s.block(t)
 	run := s.onlyRun(t)
 	if held := s.resumeTaking(t, run); held != len(chosen) {
@@ -111,7 +111,7 @@ func killedUnder(t *testing.T, kind string, ttl int) (s *shop, chosen, rest []st
 // before it is resumed.
 func TestATTLThatComesAfterTheTakingLosesNothing(t *testing.T) {
 	t.Parallel()
-	for _, kind := range ttlKinds {
+	for _, kind := range ttlKinds() {
 		for name, stops := range map[string]bool{"while it sends": false, "before it is resumed": true} {
 			t.Run(kind+", "+name, func(t *testing.T) {
 				t.Parallel()

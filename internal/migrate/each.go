@@ -143,7 +143,7 @@ func (r *Runner) pass(ctx context.Context, units []unit, results []Result, faile
 			continue
 		}
 		group.Go(func() error {
-			if ctx.Err() != nil || r.Management.LockLost() {
+			if ended := ctx.Err() != nil || r.Management.LockLost(); ended {
 				return nil
 			}
 			failed[i] = r.runOne(ctx, u)
@@ -449,7 +449,7 @@ func (r *Runner) Unbegun(ctx context.Context) error {
 		}
 		switch begun = begun || m.find(state).successor; {
 		case s.Outcome != Stopped:
-		case !left && !(s.New == "" && begun):
+		case !left && (s.New != "" || !begun):
 			r.results[i].Outcome = Done
 		case !begun:
 			r.results[i].Outcome = NotBegun

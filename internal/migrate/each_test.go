@@ -284,13 +284,14 @@ func (f *fleet) closeLock(t *testing.T) (stop func()) {
 			var list []struct {
 				Name   string `json:"name"`
 				Client string `json:"user_provided_name"`
+				VHost  string `json:"vhost"`
 			}
-			if err := json.Unmarshal(f.target.Call(t, "GET", "connections", nil), &list); err != nil {
+			if err := json.Unmarshal(f.target.Call(t, "GET", "connections", nil), &list); err != nil { //nolint:contextcheck // of the test
 				continue
 			}
 			for _, c := range list {
-				if strings.HasPrefix(c.Client, "dlxctl migrate shop (") {
-					f.target.Call(t, "DELETE", "connections/"+url.PathEscape(c.Name), nil)
+				if c.VHost == f.target.VHost && strings.HasPrefix(c.Client, "dlxctl migrate shop (") {
+					f.target.Call(t, "DELETE", "connections/"+url.PathEscape(c.Name), nil) //nolint:contextcheck // of the test
 					return
 				}
 			}

@@ -107,10 +107,10 @@ func (d *decoder) cluster(f fields) Cluster {
 }
 
 // inShell are texts that a shell leaves as they are between double quotes, but for its variables.
-var inShell = regexp.MustCompile(`^([A-Za-z0-9:/@._%?&=,+~;\[\]-]|\$\{[A-Za-z_][A-Za-z0-9_]*\})*$`) //nolint:gochecknoglobals // constant
+var inShell = regexp.MustCompile(`^([A-Za-z0-9:/@._%?&=,+~;\[\]-]|\$\{[A-Za-z_][A-Za-z0-9_]*\})*$`)
 
 // oneVariable is a variable without a default.
-var oneVariable = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*\}$`) //nolint:gochecknoglobals // constant
+var oneVariable = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*\}$`)
 
 // shownURL returns a URL as the file has it. It refuses a password in clear text, which the page
 // would show to each person who may read. Empty: the URL cannot be shown.

@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -45,12 +46,10 @@ func TestHeadersAndTheKeyAreEdited(t *testing.T) {
 	d.Reader.Redactor = func(string) *redact.Redactor { return rules }
 	failed := time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04:05.000Z")
 	headers := hostileHeaders()
-	for name, v := range map[string]any{
+	maps.Copy(headers, map[string]any{
 		"retry-queue": "billing", "retry-exchange": "events", "retry-routing-key": "order.placed", "retry-attempts": int64(1),
 		"retry-reason": "rejected", "retry-first-failed-at": failed, "retry-last-failed-at": failed, "CC": []any{"@billing"},
-	} {
-		headers[name] = v
-	}
+	})
 	body := compressed(t, `{"order":1}`)
 	brokertest.PublishConfirmed(t, target.Confirming(t), "shop.dead", "order.placed", amqp091.Publishing{
 		MessageId: "order-1", ContentType: "application/json", ContentEncoding: "gzip", Body: body, Headers: headers,

@@ -109,7 +109,7 @@ func (r release) newImage(dockerfile []byte) (*image, error) {
 			err = fmt.Errorf("the image has no %s", instruction)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("Dockerfile: %s: %w", instruction, err)
+			return nil, fmt.Errorf("the instruction %s of the Dockerfile: %w", instruction, err)
 		}
 	}
 	return i, nil
