@@ -14,7 +14,7 @@ func TestADeskForAnotherPerson(t *testing.T) {
 	t.Parallel()
 	d := &Desk{
 		Management: &management.Client{}, Found: &Found{}, Reader: &deadletter.Reader{}, By: "ann", Allow: []string{"q"},
-		ChangeWait: time.Second, Now: time.Now, pause: time.Second, holds: true,
+		ChangeWait: time.Second, Now: time.Now, pause: time.Second, holds: true, copies: 1,
 	}
 	d.Topology.Name, d.Endpoint.VHost = "shop", "/"
 	bob := d.As("bob").As("bob")
