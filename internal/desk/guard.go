@@ -11,8 +11,10 @@ import (
 )
 
 const (
-	// guardPause is the pause between two reads of the policies while a run takes.
+	// guardPause is the shortest pause between two reads of the policies while a run takes. Where they
+	// are many, the pause is guardRest times as long as the read.
 	guardPause = 50 * time.Millisecond
+	guardRest  = 3
 	// guardLag is how long before a read the hold must have confirmed a copy: in a cluster, the node
 	// that answers may know a policy later than the node of the hold.
 	guardLag = 250 * time.Millisecond
@@ -53,9 +55,10 @@ func (w *worker) guardHold(ctx context.Context, m *manifest) (*guard, error) {
 
 func (g *guard) watch(ctx context.Context, d *Desk, hold topology.Queue) {
 	for failed := 0; g.why() == nil; {
-		safe := time.Now().Add(-guardLag)
+		began := time.Now()
+		safe := began.Add(-guardLag)
 		state, err := d.Management.ReadPolicies(ctx, *d.last.Load())
-		wait := guardPause
+		wait := max(guardPause, guardRest*time.Since(began))
 		g.mu.Lock()
 		switch {
 		case err == nil:

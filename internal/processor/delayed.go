@@ -49,10 +49,8 @@ func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) 
 			"unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing",
 			"unroutable_queue", tried.Exchange, "error", reason)
 		return m
-	case h.absent(m.Exchange) || tried.Outcome == retry.Waits && tried.Level == 0:
-		return h.move(d, h.rules.Decide(failure(d), now))
-	case tried.Outcome == retry.Waits:
-		return h.move(d, h.rules.DecideBelow(failure(d), tried.Level, now))
+	case h.absent(m.Exchange), tried.Outcome == retry.Waits:
+		return h.move(d, h.rules.Again(failure(d), tried, now))
 	default:
 		return h.move(d, h.rules.ToUnroutable(failure(d), retry.Refused, reason, now))
 	}
@@ -62,6 +60,7 @@ func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) 
 func (h *delayHandler) Moved(d amqp091.Delivery, m relay.Move) {
 	h.probe.Passed()
 	if made, _ := m.Note.(retry.DelayDecision); made.Outcome == retry.NotTaken {
+		h.probe.NotDelayed(string(made.Cause))
 		h.describe(d).ErrorContext(context.Background(), "moved message to the unroutable queue",
 			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", made.Error)
 	}

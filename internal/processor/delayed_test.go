@@ -246,6 +246,23 @@ func TestADelayedMessageThatExpires(t *testing.T) {
 	s.allEmpty(t)
 }
 
+// A message that its level does not accept is due when it was: the delay does not begin anew.
+func TestALevelIsMissing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fmt.Sprintf(delayFile, "24h"))
+	run(t, s.processor(t))
+	if _, err := s.eyes.QueueDelete("shop.delay.level.1s.shop.later", false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	const n = 30
+	s.publishDelayed(t, n, 1500*time.Millisecond)
+	for id, copies := range s.arrivals(t, "work", n) {
+		if copies != 1 {
+			t.Errorf("message %s came %d times", id, copies)
+		}
+	}
+}
+
 // Processors are killed again and again, and the node at last. Each message comes, none is early,
 // and there are no more doubles than messages were in flight.
 func TestDelaysSurviveKills(t *testing.T) {

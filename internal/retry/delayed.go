@@ -67,12 +67,25 @@ type delayed struct {
 
 // Decide says what becomes of a message from one of the queues of the delay. It reads no clock.
 func (r DelayRules) Decide(d Message, now time.Time) DelayDecision {
-	return r.DecideBelow(d, len(r.delay.Levels), now)
+	return r.decide(d, time.Time{}, len(r.delay.Levels), now)
 }
 
-// DecideBelow is [DelayRules.Decide] with the levels below one alone: it cannot take the message.
-func (r DelayRules) DecideBelow(d Message, level int, now time.Time) DelayDecision {
+// Again decides once more about a message that the broker did not accept as tried says. It is due
+// when it was. Where a level did not take it, only shorter ones are left, and the shortest.
+func (r DelayRules) Again(d Message, tried DelayDecision, now time.Time) DelayDecision {
+	below := len(r.delay.Levels)
+	if tried.Outcome == Waits && tried.Level > 0 {
+		below = tried.Level
+	}
+	return r.decide(d, tried.DueAt, below, now)
+}
+
+// decide decides with the levels below one alone. due is when the message is due. Zero: it says so.
+func (r DelayRules) decide(d Message, due time.Time, level int, now time.Time) DelayDecision {
 	m := r.read(d, now)
+	if !due.IsZero() {
+		m.due, m.problem = due, ""
+	}
 	if m.problem != "" {
 		return r.ToUnroutable(d, BadDelay, m.problem, now)
 	}
@@ -86,7 +99,7 @@ func (r DelayRules) DecideBelow(d Message, level int, now time.Time) DelayDecisi
 	}
 	out.Outcome, out.Exchange = Waits, r.delay.LevelExchange
 	out.Level = min(r.delay.Level(m.due.Sub(now)), max(level-1, 0))
-	m.headers[topology.HeaderDelayDue] = m.due.UnixMilli()
+	m.headers[topology.HeaderDelayDue] = milliseconds(m.due)
 	m.headers[topology.HeaderDelayLevel] = int32(out.Level) //nolint:gosec // some twenty
 	if m.expiration != "" {
 		m.headers[topology.HeaderDelayExpiration] = m.expiration
@@ -204,11 +217,13 @@ func wholeNumber(v any) (int64, bool) {
 	return int64(f), true
 }
 
-// moment returns a time in milliseconds since 1970: the last that can be counted, if it is later.
+// moment returns a time in milliseconds since 1970: the last that can be counted, if it is later. A
+// timestamp has whole seconds, though a client of AMQP 1.0 wrote milliseconds: it is the end of its
+// second, so that the message is not early.
 func moment(v any) (int64, bool) {
 	switch v := v.(type) {
 	case time.Time:
-		return milliseconds(v), true
+		return milliseconds(v.Truncate(time.Second).Add(time.Second - time.Millisecond)), true
 	case string:
 		at, err := time.Parse(time.RFC3339, v)
 		return milliseconds(at), err == nil

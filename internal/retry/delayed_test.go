@@ -27,7 +27,17 @@ func TestADelayEndsInTime(t *testing.T) {
 		m := Message{Exchange: d.Name, Key: "k", Headers: published, Expiration: "5"}
 		now, lateness := began, time.Duration(0)
 		for hops := 0; ; hops++ {
-			made := NewDelayRules(topology.Compiled{Name: "shop"}, d, 0).Decide(m, now)
+			rules := NewDelayRules(topology.Compiled{Name: "shop"}, d, 0)
+			made := rules.Decide(m, now)
+			if rapid.IntRange(0, 4).Draw(t, "it is refused") == 0 {
+				slow := time.Duration(rapid.Int64Range(0, 2000).Draw(t, "and later")) * time.Millisecond
+				now, lateness = now.Add(slow), lateness+slow
+				again := rules.Again(m, made, now)
+				if !again.DueAt.Equal(made.DueAt) || again.Level > 0 && again.Level >= made.Level {
+					t.Fatalf("after %+v was refused: %+v", made, again)
+				}
+				made = again
+			}
 			if made.Outcome == Due {
 				late := now.Sub(began) - wait
 				switch {
@@ -85,5 +95,27 @@ func TestForgedDelays(t *testing.T) {
 		if made.Outcome != want {
 			t.Errorf("from %s it is %s, not %s", queue, made.Outcome, want)
 		}
+	}
+}
+
+// A time with a part of a millisecond, and a timestamp, of which AMQP 0-9-1 keeps whole seconds, are
+// rounded up: a message is not early.
+func TestTimesAreRoundedUp(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[any]int64{
+		"2033-05-18T03:33:20.0000001Z": 2e12 + 1,
+		"2033-05-18T03:33:20Z":         2e12,
+		time.UnixMilli(2e12):           2e12 + 999,
+		int64(2e12):                    2e12,
+	} {
+		if ms, ok := moment(value); !ok || ms != want {
+			t.Errorf("%v is %d, not %d", value, ms, want)
+		}
+	}
+	d := topology.NewDelay("shop", "shop.later", "events", time.Hour)
+	now := time.UnixMilli(2e12).Add(time.Nanosecond)
+	made := NewDelayRules(topology.Compiled{}, d, 0).Decide(Message{Headers: map[string]any{topology.HeaderDelay: 5}}, now)
+	if due := made.Headers[topology.HeaderDelayDue]; due != int64(2e12+6) {
+		t.Errorf("it waits until %v", due)
 	}
 }

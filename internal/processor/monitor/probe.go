@@ -304,6 +304,13 @@ func (p *Probe) Unroutable(queue, severity, cause string, published time.Time) {
 	p.nowhere(queue, severity, cause).Inc()
 }
 
+// NotDelayed records that a message of a delay is in the unroutable queue, after [Probe.Passed].
+func (p *Probe) NotDelayed(cause string) {
+	if p != nil {
+		p.nowhere("", "", cause).Inc()
+	}
+}
+
 // Dropped records a message of a work queue that was deleted, as its time was over.
 func (p *Probe) Dropped(queue string) {
 	if p == nil {
