@@ -98,8 +98,8 @@ func TestForgedDelays(t *testing.T) {
 	}
 }
 
-// A time with a part of a millisecond, and a timestamp, of which AMQP 0-9-1 keeps whole seconds, are
-// rounded up: a message is not early.
+// A time with a part of a millisecond, and a timestamp, of which AMQP 0-9-1 keeps whole seconds,
+// are rounded up: a message is not early.
 func TestTimesAreRoundedUp(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[any]int64{

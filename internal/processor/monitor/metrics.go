@@ -62,7 +62,7 @@ func Metrics() []Metric {
 		{
 			metricUnroutable, "counter",
 			[]string{"topology", "backoff", "queue", "reason", "severity", "owner"},
-			"Messages put into the unroutable queue. Reason is no_address, unknown_queue, headers_too_large, refused or bad_delay. Backoff is the delay, if they were in one. Queue is empty if they name no work queue of the topology.",
+			"Messages put into the unroutable queue. Reason is no_address, unknown_queue, headers_too_large, refused or bad_delay. Backoff may be a delay. Queue may be empty.",
 		},
 		{
 			metricExpired, "counter",
