@@ -49,7 +49,7 @@ func TestDelaysAreRemovedEmpty(t *testing.T) {
 			continue
 		}
 		p := f.planFor(none, q.Name)
-		if p.Count(plan.Blocked) != 1 || !strings.Contains(text(t, p), "the delay shop.later is no longer in the file, and 1 message waits for it") {
+		if p.Count(plan.Blocked) != 1 || !strings.Contains(text(t, p), "the delay shop.later is to be removed, and 1 message waits for it") {
 			t.Errorf("with a message in %s: %s", q.Name, text(t, p))
 		}
 		for _, c := range p.Changes {

@@ -157,13 +157,16 @@ func (r *Runner) plan(ctx context.Context) (plan.Plan, error) {
 // write carries out a plan, and reads the broker again to verify it.
 func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 	done := map[plan.Action]int{}
-	keeper := tierKeeper{Converger: r.Session.Management, kept: map[topology.Key]bool{}}
+	keeper := tierKeeper{Converger: r.Session.Management, kept: map[topology.Key]bool{}, delays: map[string][]string{}}
 	step, finish := r.Reporter.Progress(ctx, len(p.Changes))
 	err := ExecuteWithReroutes(ctx, &keeper, r.Session.Topology, p, r.Settle, func(c plan.Change) {
 		done[c.Action]++
 		step()
 	})
 	finish()
+	if err == nil {
+		err = keeper.undelayed(r.Session.Topology)
+	}
 	if err != nil {
 		return err
 	}

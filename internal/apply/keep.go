@@ -3,28 +3,34 @@ package apply
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // tierKeeper leaves retired retry and failed queues in which messages still wait for a
 // later run, and with them the return bindings of these messages; also previous dead-letter queues
-// that are not empty. The broker refuses to delete such queues: nothing is lost.
+// that are not empty. The broker refuses to delete such queues: nothing is lost. Once a queue of a
+// delay is not empty, nothing else of that delay is deleted.
 type tierKeeper struct {
 	Converger
 
 	mu   sync.Mutex
 	kept map[topology.Key]bool
+	// delays are the queues that stay, by the delay of which they are.
+	delays map[string][]string
 }
 
 // Apply carries out a change, or notes that it has to wait.
 func (k *tierKeeper) Apply(ctx context.Context, c plan.Change) error {
 	// The queues come before the bindings that lead their messages back.
-	if c.ReturnPath && k.keepsAny() {
+	if c.ReturnPath && k.keepsAny() || c.Action == plan.Delete && k.keepsDelay(c.Label.Delay) {
 		k.keep(c)
 		return nil
 	}
@@ -44,6 +50,29 @@ func (k *tierKeeper) keep(c plan.Change) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.kept[keyOf(c)] = true
+	if delay := c.Label.Delay; delay != "" && c.Kind == topology.KindQueue {
+		k.delays[delay] = append(k.delays[delay], c.Name)
+	}
+}
+
+// keepsDelay reports whether a queue of a delay stays.
+func (k *tierKeeper) keepsDelay(delay string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.delays[delay]) > 0
+}
+
+// undelayed returns why a delay is not removed, of which messages still wait. Nil: there is none.
+func (k *tierKeeper) undelayed(want topology.Compiled) error {
+	for _, delay := range slices.Sorted(maps.Keys(k.delays)) {
+		if _, stays := want.Delay(delay); stays { // only levels of it went
+			continue
+		}
+		slices.Sort(k.delays[delay])
+		return unfinished("the delay %s is not removed whole: %s stay, as messages still waited there; put the delay back into the file, run apply, and remove it once 'dlxctl status' has counted none for 10 seconds",
+			text.Name(delay), strings.Join(k.delays[delay], ", "))
+	}
+	return nil
 }
 
 // keepsAny reports whether a queue stays.

@@ -44,6 +44,9 @@ func (n *names) declared() map[string]string {
 	for _, e := range n.spec.Exchanges {
 		there[e.Name] = fmt.Sprintf("which the file declares as an exchange at %s", e.Pos)
 	}
+	for _, x := range n.spec.Delays {
+		there[x.Name] = fmt.Sprintf("which the file declares as a delay at %s", x.Pos)
+	}
 	for _, q := range n.spec.Queues {
 		there[q.Dead.Queue] = fmt.Sprintf("which is the dead-letter queue of %q", q.Name)
 	}

@@ -28,6 +28,10 @@ func TestRemoved(t *testing.T) {
 			"removed: [e]\n", nil,
 			`a:6:11: removed lists "e", which the file declares as an exchange at a:4:20; remove it from removed, or remove it elsewhere in the file`,
 		},
+		"a delay": {
+			"delays: [{name: later, to: e}]\nremoved: [later]\n", nil,
+			`a:7:11: removed lists "later", which the file declares as a delay at a:6:17; remove it from removed, or remove it elsewhere in the file`,
+		},
 		"a dead-letter queue": {
 			"removed: [graves]\n", nil,
 			`a:6:11: removed lists "graves", which is the dead-letter queue of "q"; remove it from removed, or remove it elsewhere in the file`,
