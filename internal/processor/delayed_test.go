@@ -251,6 +251,8 @@ func TestALevelIsMissing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fmt.Sprintf(delayFile, "24h"))
 	run(t, s.processor(t))
+	s.publishDelayed(t, 1, time.Second)
+	s.arrivals(t, "work", 1) // so it reads both queues, and looks for the levels no more
 	if _, err := s.eyes.QueueDelete("shop.delay.level.1s.shop.later", false, false, false); err != nil {
 		t.Fatal(err)
 	}
