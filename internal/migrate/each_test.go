@@ -357,7 +357,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	t.Logf("%s\n%s", said, stderr)
 	if !strings.Contains(stderr.String(), "to continue: dlxctl migrate --") ||
-		!strings.Contains(stderr.String(), "to roll back: dlxctl migrate abort q03 --yes") ||
+		!strings.Contains(stderr.String(), "to roll back: dlxctl migrate abort q03 ") ||
 		strings.Contains(stderr.String(), "ended 30 of 30 queues") {
 		t.Errorf("it does not say how to go on: %s", stderr)
 	}
