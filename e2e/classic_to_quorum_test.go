@@ -153,8 +153,8 @@ func (v *traveler) expectReplacements(n int) {
 	}
 }
 
-// subscribe consumes from a queue until stop, and subscribes again 100 ms after each cancel, as the
-// page demands of services.
+// subscribe consumes from a queue until stop, and subscribes again a second after each cancel, as
+// the page demands of services.
 func (v *traveler) subscribe(target brokertest.Target, queue string) (stop func()) {
 	v.Helper()
 	conn := target.Dial(v.T)
@@ -192,7 +192,7 @@ func (v *traveler) subscribe(target brokertest.Target, queue string) (stop func(
 				select {
 				case <-done:
 					return
-				case <-time.After(100 * time.Millisecond):
+				case <-time.After(time.Second):
 				}
 				deliveries, ch, err = consume() // 404 while there is no queue
 			}
