@@ -51,15 +51,15 @@ func (s *stage) publishDelayedFrom(tb testing.TB, first, n int, longest time.Dur
 	}
 }
 
-// arrivals takes n messages from a queue, and fails if one is early. It returns how often each
-// came.
-func (s *stage) arrivals(tb testing.TB, queue string, n int) map[string]int {
+// arrivals takes n messages from the work queue, and fails if one is early. It returns how often
+// each came.
+func (s *stage) arrivals(tb testing.TB, n int) map[string]int {
 	tb.Helper()
 	seen := map[string]int{}
 	var late time.Duration
-	brokertest.Eventually(tb, fmt.Sprintf("all %d messages in %s", n, queue), func() bool {
+	brokertest.Eventually(tb, fmt.Sprintf("all %d messages in work", n), func() bool {
 		for {
-			m, ok, err := s.eyes.Get(queue, true)
+			m, ok, err := s.eyes.Get("work", true)
 			if err != nil {
 				tb.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func TestDelays(t *testing.T) {
 	}
 	const n = 300
 	s.publishDelayed(t, n, 9*time.Second)
-	for id, copies := range s.arrivals(t, "work", n) {
+	for id, copies := range s.arrivals(t, n) {
 		if copies != 1 {
 			t.Errorf("message %s came %d times", id, copies)
 		}
@@ -252,13 +252,13 @@ func TestALevelIsMissing(t *testing.T) {
 	s := newStage(t, fmt.Sprintf(delayFile, "24h"))
 	run(t, s.processor(t))
 	s.publishDelayed(t, 1, time.Second)
-	s.arrivals(t, "work", 1) // so it reads both queues, and looks for the levels no more
+	s.arrivals(t, 1) // so it reads both queues, and looks for the levels no more
 	if _, err := s.eyes.QueueDelete("shop.delay.level.1s.shop.later", false, false, false); err != nil {
 		t.Fatal(err)
 	}
 	const n = 30
 	s.publishDelayed(t, n, 1500*time.Millisecond)
-	for id, copies := range s.arrivals(t, "work", n) {
+	for id, copies := range s.arrivals(t, n) {
 		if copies != 1 {
 			t.Errorf("message %s came %d times", id, copies)
 		}
@@ -287,7 +287,7 @@ func TestDelaysSurviveKills(t *testing.T) {
 	s.reconnect(t)
 	run(t, s.processor(t))
 	copies := 0
-	for _, n := range s.arrivals(t, "work", published) {
+	for _, n := range s.arrivals(t, published) {
 		copies += n
 	}
 	s.allEmpty(t)
@@ -321,7 +321,7 @@ func TestTheLongestDelayChanges(t *testing.T) {
 			next := s.processor(t)
 			next.Topology = want
 			run(t, next)
-			for id, copies := range s.arrivals(t, "work", 2*n) {
+			for id, copies := range s.arrivals(t, 2*n) {
 				if copies != 1 {
 					t.Errorf("message %s came %d times", id, copies)
 				}
