@@ -11,10 +11,11 @@ import (
 
 // delayFile is a file with one delay, or with none if longest is empty.
 func delayFile(t loader, longest string) topology.Compiled {
-	file := "version: 1\nname: shop\nexchanges: [{name: events}]\nqueues: [{name: q, backoff: none}]\nremoved: [shop.later]\n"
+	file := "version: 1\nname: shop\nexchanges: [{name: events}]\nqueues: [{name: q, backoff: none}]\n"
 	if longest != "" {
-		file += "delays: [{name: shop.later, to: events, max: " + longest + "}]\n"
+		return loaded(t, file+"delays: [{name: shop.later, to: events, max: "+longest+"}]\n")
 	}
+	file += "removed: [shop.later]\n"
 	return loaded(t, file)
 }
 
