@@ -193,7 +193,7 @@ func TestRightsSuffice(t *testing.T) {
 	ci = as(t, target, union(grants[0], generate.Rights(compiled(t, rightsLess))[0]))
 	brokertest.Eventually(t, "the queues of the delay to count no message", func() bool {
 		_, out := dlxctl(ci, "plan", "-f", less)
-		return !strings.Contains(out, "the delay shop.later is no longer in the file")
+		return !strings.Contains(out, "the delay shop.later is to be removed")
 	})
 	succeeds(t, ci, "apply", "--yes", "--wait",
 		"--allow", "drops-routing", "--allow", "loses-messages", "--allow", "stops-consumers", "-f", less)
