@@ -40,6 +40,7 @@ func Make(want topology.Compiled, state topology.State, o Options) Plan {
 		p.Changes, p.Drift = append(p.Changes, p.Drift...), nil
 		order(p.Changes)
 	}
+	comingBack(&p, want.Delays)
 	copying(&p)
 	p.VHost, p.Version, p.Cluster, p.Allow = state.VHost, state.Version, state.Cluster, o.Allow
 	return p

@@ -69,6 +69,8 @@ type Change struct {
 	Brief string
 	// Label says what the object is for.
 	Label topology.Label
+	// ComesBack says that the change is blocked as messages of a delay could come back to it.
+	ComesBack bool
 	// Phase orders the changes.
 	Phase Phase
 	// Outdated says that the change deletes a previous dead-letter queue, which must not be carried

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -14,6 +15,7 @@ type present struct {
 	resolver *resolver
 	objects  map[topology.Key]topology.Object // exchanges, queues and our policies
 	from     map[string]sources               // bindings, by source
+	policies *policy.Set                      // all of the virtual host
 	// feeders names the queues that dead-letter to a queue by its name, by that queue.
 	feeders func() map[string][]string
 }
@@ -26,7 +28,9 @@ type sources struct {
 }
 
 func newPresent(r *resolver) *present {
-	p := &present{resolver: r, objects: map[topology.Key]topology.Object{}, from: map[string]sources{}}
+	p := &present{
+		resolver: r, objects: map[topology.Key]topology.Object{}, from: map[string]sources{}, policies: policy.All(r.state),
+	}
 	for _, e := range r.state.Have.Exchanges {
 		p.objects[topology.Key{Kind: topology.KindExchange, Name: e.Name}] = e
 	}
@@ -159,14 +163,8 @@ func (w world) alternate(e topology.Exchange) (string, bool) {
 	if name, ok := e.Arguments[topology.ArgAlternateExchange].(string); ok {
 		return name, true
 	}
-	reported := w.resolver.state.ExchangePolicies[e.Name]
-	i := slices.IndexFunc(w.resolver.state.Have.Policies, func(p topology.Policy) bool {
-		return reported != "" && p.Name == reported
-	})
-	if i < 0 {
-		return "", false
-	}
-	name, ok := w.resolver.state.Have.Policies[i].Definition[topology.ArgAlternateExchange].(string)
+	p, _ := w.policies.ForExchange(e)
+	name, ok := p.Definition[topology.ArgAlternateExchange].(string)
 	return name, ok
 }
 

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -100,6 +101,17 @@ func (m *maker) unprocessedDelays(accepted bool) {
 			Name: topology.WarnNoProcessor, Note: accepted, Text: line, Command: m.o.Command("process"),
 			Queues: []string{d.queue},
 		})
+	}
+}
+
+// delaysComeBack reports delays whose messages may come back to them.
+func (m *maker) delaysComeBack() {
+	for _, c := range m.plan.Changes {
+		if i := slices.IndexFunc(m.out.Delays, func(d Delay) bool { return d.Name == c.Name }); c.ComesBack && i >= 0 {
+			m.report(Problem{
+				Name: comesBack, Text: c.Reason, Command: m.o.Command("plan"), Queues: []string{m.out.Delays[i].queue},
+			})
+		}
 	}
 }
 

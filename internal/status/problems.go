@@ -30,6 +30,7 @@ type Problem struct {
 
 // The names of the problems of one queue.
 const (
+	comesBack        = "comes-back"
 	consumersUnknown = "consumers-unknown"
 	deadLetters      = "dead-letters"
 	loops            = "loops"
@@ -48,6 +49,7 @@ func (m *maker) problems() {
 	m.unprocessedDelays(false)
 	m.unprocessed(true)
 	m.unprocessedDelays(true)
+	m.delaysComeBack()
 	m.lateTiers()
 	m.outages()
 	m.consumers()
@@ -58,7 +60,8 @@ func (m *maker) problems() {
 	m.deskProblems()
 	m.policies()
 	m.planProblems(topology.WarnOverruled, topology.WarnStarvesTier, topology.WarnDeskPolicy)
-	if n := len(m.plan.Changes); n > 0 && !m.missesAny() {
+	comes := func(c plan.Change) bool { return c.ComesBack }
+	if n := len(slices.DeleteFunc(slices.Clone(m.plan.Changes), comes)); n > 0 && !m.missesAny() {
 		m.report(Problem{
 			Name: notApplied, Text: fmt.Sprintf("the broker differs from the file in %s", text.Count(n, "place")),
 			Command: m.o.Command("plan"),
