@@ -243,6 +243,11 @@ func (r *resolver) exchanges() matchedExchanges {
 				fmt.Sprintf("the external exchange has the type %s; set that type in the file, or remove the key", have.Type),
 				Field{"type", have.Type, want.Type})
 			continue
+		case want.External && have.Internal && slices.ContainsFunc(r.want.Delays, func(d topology.Delay) bool { return d.To == want.Name }):
+			out.refuse(have, want,
+				"the exchange is internal, and RabbitMQ refuses what a processor publishes to it for a delay (403); declare another exchange, bind this one to it, and name the other one in to, or have its owner declare it again without internal",
+				Field{"internal", have.Internal, want.Internal})
+			continue
 		case want.External:
 			want = have
 		case ok && out.refuseForeign(r.want.Name, have, want, have.Arguments):

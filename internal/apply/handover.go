@@ -77,7 +77,7 @@ func handOverQueue(ctx context.Context, e broker.Endpoint, top, queue string) (m
 	defer stop()
 	caution := relay.Caution{Prefetch: inFlight, Bytes: inFlightBytes, Report: func(f relay.Finding) {
 		h.found = append(h.found, f)
-		if f.Kind == relay.NoRight {
+		if f.Kind == relay.NoRight || f.Kind == relay.Internal {
 			stop() // no other message can be moved either
 		}
 	}}

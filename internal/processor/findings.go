@@ -18,6 +18,10 @@ func (q *failedQueue) report(f relay.Finding) {
 		log.ErrorContext(ctx,
 			"user lacks write permission on an exchange: messages for it wait; 'dlxctl rights' prints the command that grants it",
 			"exchange", f.Exchange, "user", q.Endpoint.AMQP.User)
+	case relay.Internal:
+		log.ErrorContext(ctx,
+			"exchange is internal, and no client may publish to it: messages for it wait; 'dlxctl plan' shows what to do",
+			"exchange", f.Exchange)
 	case relay.TooLarge:
 		aboutMessage(log, f).ErrorContext(ctx,
 			"message is larger than the broker accepts and stays in the failed queue; raise max_message_size and restart dlxctl process, or remove the message")

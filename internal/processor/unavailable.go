@@ -72,7 +72,7 @@ func (q *failedQueue) findUnavailable(ctx context.Context, in *amqp.Conn) (unava
 		if u != nil {
 			out = append(out, u)
 			q.Log.ErrorContext(ctx, "nothing can be published to the exchange of a delay: messages that are due wait; "+
-				"'dlxctl apply' creates it, 'dlxctl rights' prints the right", "exchange", u.exchange, "delay", q.delay.Name)
+				"'dlxctl plan' shows whether it is missing or internal, 'dlxctl rights' prints the right", "exchange", u.exchange, "delay", q.delay.Name)
 		}
 	}
 	if q.outages == nil {
@@ -117,7 +117,7 @@ func (q *failedQueue) checkPermission(in *amqp.Conn) error {
 	case err != nil:
 		return err
 	case !may:
-		return fmt.Errorf("%w: user %q lacks write permission on exchange %s; 'dlxctl rights' prints the command that grants it",
+		return fmt.Errorf("%w: user %q may not publish to exchange %s; 'dlxctl rights' prints the command that grants it; if the exchange is internal, 'dlxctl plan' shows what to do",
 			broker.ErrForbidden, q.Endpoint.AMQP.User, q.backoff.RetryExchange)
 	}
 	q.caution.Permitted(q.backoff.RetryExchange)

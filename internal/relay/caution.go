@@ -74,6 +74,8 @@ const (
 	Deadly Kind = "deadly"
 	// NoRight: the user may not publish to the exchange.
 	NoRight Kind = "no right"
+	// Internal: no client may publish to the exchange.
+	Internal Kind = "internal"
 	// Undeliverable: the broker ends the connection when it delivers a message. The messages behind
 	// it cannot be reached.
 	Undeliverable Kind = "undeliverable"
@@ -203,7 +205,11 @@ func (c *Caution) lacksRight(e ended, why *amqp.ClosedError) bool {
 				c.refused = map[string]bool{}
 			}
 			c.refused[exchange] = true
-			c.report(Finding{Kind: NoRight, Exchange: exchange, Err: why}, exchange)
+			kind := NoRight
+			if why.Internal() {
+				kind = Internal
+			}
+			c.report(Finding{Kind: kind, Exchange: exchange, Err: why}, exchange)
 			return true
 		}
 	}

@@ -54,9 +54,16 @@ func (e *ClosedError) ByMessage() bool {
 	return !e.Forced() && e.Code != amqp091.NotFound
 }
 
-// Refuses reports whether the user lacks the right to publish to an exchange.
+// Refuses reports whether the user may not publish to an exchange.
 func (e *ClosedError) Refuses(exchange string) bool {
 	return e.Broker && e.Code == amqp091.AccessRefused && names(e.Reason, exchange)
+}
+
+// Internal reports whether the broker refused a message because clients may not publish to the
+// exchange, whatever their rights: check_internal_exchange in rabbit_channel (measured on 3.10.8,
+// 4.0.5 and 4.3.6).
+func (e *ClosedError) Internal() bool {
+	return e.Broker && e.Code == amqp091.AccessRefused && strings.HasPrefix(e.Reason, "ACCESS_REFUSED - cannot publish to internal ")
 }
 
 // sizeLimit matches how RabbitMQ reports max_message_size, in rabbit_channel (measured on 3.10.8,

@@ -106,15 +106,7 @@ func (c *Conn) refuses(r plan.Right, writable string) (bool, error) {
 		err = ch.ExchangeDeclare(r.Name, topology.Direct, true, false, false, false,
 			amqp091.Table{topology.ArgAlternateExchange: int32(1)})
 	}
-	var answer *amqp091.Error
-	switch {
-	case err == nil:
-		return false, nil
-	case !errors.As(err, &answer) || !answer.Server:
-		return false, err
-	default:
-		return answer.Code == amqp091.AccessRefused && names(answer.Reason, r.Name), nil
-	}
+	return refusal(err, r.Name)
 }
 
 // maxReason is the length of the longest error text over AMQP, in bytes. The broker truncates
@@ -140,8 +132,34 @@ func (c *Conn) mayBeTried(r plan.Right) bool {
 	return len(text)+around <= maxReason || !strings.ContainsFunc(text, func(r rune) bool { return r > unicode.MaxASCII })
 }
 
-// MayPublish reports whether the user may publish to an exchange. Nothing is published.
+// MayPublish reports whether the user may publish to an exchange. Nothing is published: the broker
+// refuses the message for its expiration, with 406, once it has checked the right, with 403, and that
+// the exchange is not internal, with 403 too (rabbit_channel; measured on 3.10.8, 4.0.5 and 4.3.6).
 func (c *Conn) MayPublish(exchange string) (bool, error) {
-	refused, err := c.refuses(plan.Right{Permission: plan.Write, Kind: topology.KindExchange, Name: exchange}, "")
+	if !c.mayBeTried(plan.Right{Name: exchange}) {
+		return true, nil
+	}
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return false, fmt.Errorf("open a channel: %w", err)
+	}
+	defer ch.Close() // it has no effect on a refused channel
+	if err = ch.Publish(exchange, "", true, false, amqp091.Publishing{Expiration: "none"}); err == nil {
+		err = ch.Qos(1, 0, false) // its answer comes behind that to the message
+	}
+	refused, err := refusal(err, exchange)
 	return !refused, err
+}
+
+// refusal reports whether an answer of the broker is that the user lacks a right to an object.
+func refusal(err error, name string) (bool, error) {
+	var answer *amqp091.Error
+	switch {
+	case err == nil:
+		return false, nil
+	case !errors.As(err, &answer) || !answer.Server:
+		return false, err
+	default:
+		return answer.Code == amqp091.AccessRefused && names(answer.Reason, name), nil
+	}
 }
