@@ -96,3 +96,64 @@ func (f *fake) goesBy(exchange string, level int64) []string {
 	}
 	return out
 }
+
+// What a policy of another team does to the queues of a delay is said of each: what expires in the
+// intake queue comes to the due queue, and what expires there is gone.
+func TestPoliciesOnDelays(t *testing.T) {
+	t.Parallel()
+	want := delayFile(t, "2s")
+	for name, tc := range map[string]struct {
+		definition topology.Arguments
+		says       []string
+		ofPolicy   string // what only a policy is said to do: it loses nothing, and needs no consent
+	}{
+		"a TTL": {
+			topology.Arguments{"message-ttl": int64(500)},
+			[]string{
+				"move the messages in shop.delay.in.shop.later to the exchange shop.delay.due.shop.later after 500ms",
+				"delete the messages in shop.delay.due.shop.later after 500ms",
+			},
+			"end the wait in shop.delay.level.1s.shop.later, shop.delay.level.2s.shop.later after 500ms",
+		},
+		"a TTL with a dead-letter exchange": {
+			topology.Arguments{"message-ttl": int64(500), "dead-letter-exchange": "x"},
+			[]string{
+				"move the messages in shop.delay.in.shop.later to the exchange shop.delay.due.shop.later after 500ms",
+				"move the messages in shop.delay.due.shop.later to the exchange x after 500ms",
+			},
+			"",
+		},
+		"a limit": {
+			topology.Arguments{"max-length": int64(5)},
+			[]string{
+				"refuse messages for shop.delay.in.shop.later above 5 messages",
+				"drop the oldest message of shop.delay.due.shop.later above 5 messages",
+			},
+			"refuse messages in shop.delay.level.1s.shop.later, shop.delay.level.2s.shop.later above 5 messages",
+		},
+		"a key for dead letters": {
+			topology.Arguments{"dead-letter-routing-key": "k"},
+			[]string{`give every message that leaves shop.delay.level.1s.shop.later, shop.delay.level.2s.shop.later the routing key "k", also when it is due`},
+			"",
+		},
+	} {
+		p := []topology.Policy{{Name: "p", Pattern: "delay", ApplyTo: "queues", Definition: tc.definition}}
+		for kind, state := range map[string]topology.State{
+			"operator policy": {Version: "4.3.6", OperatorPolicies: p},
+			"policy":          {Version: "4.3.6", Have: topology.Topology{Policies: p}},
+		} {
+			out, says := "", tc.says
+			for _, c := range plan.Make(want, state, plan.Options{}).Changes {
+				out += c.Reason
+			}
+			if kind == "policy" {
+				says = append(says, tc.ofPolicy)
+			}
+			for _, part := range says {
+				if !strings.Contains(out, part) {
+					t.Errorf("%s by %s: no %q in\n%s", name, kind, part, out)
+				}
+			}
+		}
+	}
+}

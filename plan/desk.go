@@ -204,7 +204,7 @@ func harmOf(top string, set *policy.Set, q topology.Queue) string {
 	say := func(kind string, p topology.Policy, keys []string) {
 		for _, key := range keys {
 			out = append(out, fmt.Sprintf("%s %s (pattern %s) would %s", kind, text.Name(p.Name), text.Name(p.Pattern),
-				policy.Consequence(q.Label.Role, q.Type(), key, p.Definition, text.Name(q.Name))))
+				policy.Consequence(q, key, p.Definition, text.Name(q.Name))))
 		}
 	}
 	base, keys := set.Harmful(q)

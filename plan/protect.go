@@ -26,7 +26,7 @@ type protection struct {
 	policy   topology.Policy // the one to override
 	found    []topology.Policy
 	members  []topology.Queue
-	keys     map[string][]string // the harmful keys, and the queues that each harms
+	keys     map[string][]topology.Queue // the harmful keys, and the queues that each harms
 	priority int64
 	stamped  int64 // messages that the policy has given an expiry already
 }
@@ -125,7 +125,7 @@ func compareProtections(a, b protectionKey) int {
 
 func protected(found map[protectionKey]*protection, key protectionKey) *protection {
 	if found[key] == nil {
-		found[key] = &protection{protectionKey: key, keys: map[string][]string{}}
+		found[key] = &protection{protectionKey: key, keys: map[string][]topology.Queue{}}
 	}
 	return found[key]
 }
@@ -183,7 +183,7 @@ func (r *guards) protect(g *protection, base topology.Policy, q topology.Queue, 
 	g.policy = base
 	g.members = append(g.members, q)
 	for _, key := range keys {
-		g.keys[key] = append(g.keys[key], text.Name(q.Name))
+		g.keys[key] = append(g.keys[key], q)
 	}
 	g.priority = max(g.priority, topology.PolicyPriority)
 	for _, p := range r.foreign.Policies() {
@@ -236,8 +236,7 @@ type enduring struct {
 // harm is what one key does to queues of one role, on which it does the same together with the
 // other keys in effect.
 type harm struct {
-	role       topology.Role
-	queueType  string
+	queue      topology.Queue // one of them
 	key        string
 	definition topology.Arguments
 	queues     []string
@@ -264,10 +263,10 @@ func (e *enduring) add(q topology.Queue, keys []string, definition topology.Argu
 		}
 		e.hazards[hazard] = true
 		// The other keys in effect decide too.
-		does := policy.Consequence(q.Label.Role, q.Type(), key, definition, "")
+		does := policy.Consequence(q, key, definition, "")
 		id := fmt.Sprintf("%s %s %s", key, q.Label.Role, does)
 		if e.harms[id] == nil {
-			e.harms[id] = &harm{role: q.Label.Role, queueType: q.Type(), key: key, definition: definition}
+			e.harms[id] = &harm{queue: q, key: key, definition: definition}
 			e.order = append(e.order, id)
 		}
 		e.harms[id].queues = append(e.harms[id].queues, text.Name(q.Name))
@@ -285,7 +284,7 @@ func (e *enduring) change() (Change, bool) {
 	keys := map[string]bool{}
 	for _, id := range e.order {
 		h := e.harms[id]
-		texts = append(texts, policy.Consequence(h.role, h.queueType, h.key, h.definition, text.Some(h.queues)))
+		texts = append(texts, policy.Consequence(h.queue, h.key, h.definition, text.Some(h.queues)))
 		if !keys[h.key] {
 			keys[h.key] = true
 			c.Fields = append(c.Fields, Field{Name: h.key, After: e.policy.Definition[h.key]})

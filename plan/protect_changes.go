@@ -211,8 +211,19 @@ func (g protection) reason() string {
 func (g protection) harm() string {
 	var texts []string
 	for _, key := range slices.Sorted(maps.Keys(g.keys)) {
-		texts = append(texts, policy.Consequence(g.role, g.members[0].Type(), key, g.policy.Definition,
-			text.Some(g.keys[key])))
+		alike := map[string][]string{} // queues to which it does the same
+		var one []topology.Queue
+		for _, q := range g.keys[key] {
+			does := policy.Consequence(q, key, g.policy.Definition, "")
+			if alike[does] == nil {
+				one = append(one, q)
+			}
+			alike[does] = append(alike[does], text.Name(q.Name))
+		}
+		for _, q := range one {
+			names := alike[policy.Consequence(q, key, g.policy.Definition, "")]
+			texts = append(texts, policy.Consequence(q, key, g.policy.Definition, text.Some(names)))
+		}
 	}
 	return fmt.Sprintf("the policy %s (pattern %s) would %s", text.Name(g.policy.Name),
 		text.Name(g.policy.Pattern), strings.Join(texts, "; and "))

@@ -211,7 +211,7 @@ func TestProtection(t *testing.T) {
 			catchAll("b", 5, args{"max-length": int64(9)})), nil},
 		"the highest": {first(catchAll("a", math.MaxInt64,
 			args{"dead-letter-routing-key": "k", "message-ttl": int64(500), "dead-letter-exchange": "x"})), []string{
-			`blocked a [loses-messages drops-routing]: the policy a (pattern .*) would move the messages in shop.a.failed to the exchange x after 500ms; and send every retry that leaves shop.a.retry.1m, shop.a.retry.1s to the routing key "k" instead of its work queue; and move the messages in shop.unroutable to the exchange x after 500ms; and move the messages in w.dead to the exchange x after 500ms; it has the highest possible priority: lower it, or consent to what it does`,
+			`blocked a [loses-messages drops-routing]: the policy a (pattern .*) would move the messages in shop.a.failed to the exchange shop.dead after 500ms; and send every retry that leaves shop.a.retry.1m, shop.a.retry.1s to the routing key "k" instead of its work queue; and move the messages in shop.unroutable to the exchange x after 500ms; and move the messages in w.dead to the exchange x after 500ms; it has the highest possible priority: lower it, or consent to what it does`,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

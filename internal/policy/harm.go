@@ -46,14 +46,22 @@ func (s *Set) changes(q topology.Queue, key string, value any) bool {
 // dropHead is what a queue that is full does unless told otherwise.
 const dropHead = "drop-head"
 
-// Consequence says in words what a harmful key of a policy does to queues of a
-// role: what follows "the policy p would". definition is all of the policy.
-func Consequence(role topology.Role, queueType, key string, definition topology.Arguments, queues string) string {
+// Consequence says in words what a harmful key of a policy does to a queue that dlxctl made, and to
+// others like it: what follows "the policy p would". definition is all of the policy, and queues
+// names the queues.
+func Consequence(q topology.Queue, key string, definition topology.Arguments, queues string) string {
 	v := definition[key]
 	number, _ := v.(int64)
-	refuses := strings.HasPrefix(fmt.Sprint(definition[topology.KeyOverflow]), topology.RejectPublish)
-	to, moves := definition[topology.KeyDeadLetterExchange].(string)
-	tier := role == topology.RoleRetry
+	refuses := strings.HasPrefix(overflow(q, definition), topology.RejectPublish)
+	to, moves := q.Arguments[topology.ArgDeadLetterExchange].(string) // it overrides that of the policy
+	if !moves {
+		to, moves = definition[topology.KeyDeadLetterExchange].(string)
+	}
+	tier := q.Label.Role == topology.RoleRetry
+	one, all := "a retry whose queue cannot accept it", "retries"
+	if q.Label.Delay != "" {
+		one, all = "a message that the due queue cannot accept", "messages"
+	}
 	unit := "messages"
 	if key == topology.KeyMaxLengthBytes {
 		unit = "bytes"
@@ -70,17 +78,19 @@ func Consequence(role topology.Role, queueType, key string, definition topology.
 	case key == topology.KeyDeliveryLimit:
 		return fmt.Sprintf("drop messages from %s that were returned more than %d times", queues, number)
 	case key == topology.KeyOverflow && tier:
-		return fmt.Sprintf("turn off the at-least-once dead-lettering of %s (overflow %s), so that a retry whose queue cannot accept it is lost", queues, topology.FormatValue(v))
+		return fmt.Sprintf("turn off the at-least-once dead-lettering of %s (overflow %s), so that %s is lost", queues, topology.FormatValue(v), one)
 	case key == topology.KeyOverflow:
 		return fmt.Sprintf("set the overflow of %s to %s, contrary to the file", queues, topology.FormatValue(v))
 	case key == topology.KeyDelayedRetryType:
 		least, _ := definition[topology.KeyDelayedRetryMin].(int64)
 		return fmt.Sprintf("hide messages that are returned to %s for %s or longer", queues, text.Millis(least))
+	case key == topology.KeyDeadLetterRoutingKey && q.Label.Delay != "":
+		return fmt.Sprintf("give every message that leaves %s the routing key %s, also when it is due", queues, topology.FormatValue(v))
 	case key == topology.KeyDeadLetterRoutingKey:
 		return fmt.Sprintf("send every retry that leaves %s to the routing key %s instead of its work queue", queues,
 			topology.FormatValue(v))
-	case tier && (refuses || queueType == topology.Quorum):
-		return fmt.Sprintf("refuse retries in %s above %d %s, and hold up the others", queues, number, unit)
+	case tier && (refuses || q.Type() == topology.Quorum):
+		return fmt.Sprintf("refuse %s in %s above %d %s, and hold up the others", all, queues, number, unit)
 	case tier:
 		return fmt.Sprintf("end the wait of the oldest retry in %s above %d %s", queues, number, unit)
 	case refuses:
@@ -91,6 +101,17 @@ func Consequence(role topology.Role, queueType, key string, definition topology.
 	default:
 		return fmt.Sprintf("drop the oldest message of %s above %d %s", queues, number, unit)
 	}
+}
+
+// overflow returns what a queue does when it is full: with a policy, a quorum queue asks that first,
+// and a classic one its argument. Empty: it says nothing.
+func overflow(q topology.Queue, definition topology.Arguments) string {
+	own, given := q.Arguments[topology.ArgOverflow].(string)
+	other, set := definition[topology.KeyOverflow].(string)
+	if given && (q.Type() != topology.Quorum || !set) {
+		return own
+	}
+	return other
 }
 
 // Cell returns what a key of a policy does to queues of a role. It is the zero Cell

@@ -64,7 +64,7 @@ func Table() []Cell {
 	harmless := func(why string) Cell { return Cell{Effect: Harmless, Why: why} }
 	followed := func(why string) Cell { return Cell{Effect: Followed, Why: why} }
 
-	expired := loses("deletes messages that are not consumed in time, or moves them to the policy's dead-letter exchange")
+	expired := loses("deletes messages that are not consumed in time, or moves them to the dead-letter exchange of the queue or of the policy")
 	row(topology.KeyMessageTTL, followed("what expires counts as failed and is retried"), expired,
 		early("the smaller TTL applies: the wait ends too soon, and all attempts are used up"), expired, expired)
 

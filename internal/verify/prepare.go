@@ -120,7 +120,7 @@ func (s *surveyor) settings(b topology.Backoff, tier topology.Tier) {
 			s.report.add(Problem{Name: "harmful-policy", Backoff: b.Name, Queue: tier.Queue, Text: fmt.Sprintf(
 				"%s (pattern %s) would %s; run 'dlxctl plan', which proposes what to do about it",
 				p, text.Name(p.Pattern),
-				policy.Consequence(topology.RoleRetry, q.Type(), key, p.Definition, text.Name(q.Name)))})
+				policy.Consequence(q, key, p.Definition, text.Name(q.Name)))})
 		}
 	}
 	if ttl, _ := q.Arguments[topology.ArgMessageTTL].(int64); ttl != tier.Delay.Milliseconds() {
