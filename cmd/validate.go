@@ -63,8 +63,12 @@ func (k *validateCommand) run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(k.app.stdout, "topology %s is valid: %s, %s; compiles to %s, %s, %s\n", t.Name,
-		text.Count(len(t.WorkQueues), "work queue"), text.Count(len(t.Backoffs)+len(t.Native), "backoff"),
+	delays := ""
+	if n := len(t.Delays); n > 0 {
+		delays = ", " + text.Count(n, "delay")
+	}
+	fmt.Fprintf(k.app.stdout, "topology %s is valid: %s, %s%s; compiles to %s, %s, %s\n", t.Name,
+		text.Count(len(t.WorkQueues), "work queue"), text.Count(len(t.Backoffs)+len(t.Native), "backoff"), delays,
 		text.Count(len(t.Exchanges), "exchange"), text.Count(len(t.Queues), "queue"), text.Count(len(t.Bindings), "binding"))
 	return nil
 }
