@@ -18,12 +18,12 @@ import (
 // follow: people decide about that.
 //
 // Where the plan creates the exchange of the delay, that creation is blocked, else the creations
-// without which there is no such way. If the way is there already, the exchange is blocked as it is:
-// a plan without a blocked change would say that all is well.
+// without which there is no such way. If the way is there already, the exchange is blocked as it
+// is: a plan without a blocked change would say that all is well.
 func comingBack(p *Plan, delays []topology.Delay) {
 	for _, d := range delays {
 		for {
-			way := p.present().after(p.Changes).wayBack(d, delays)
+			way := p.present().after(p.Changes).comesBack(d, delays)
 			if len(way) == 0 || !p.blockWay(d, way) {
 				break
 			}
@@ -34,8 +34,8 @@ func comingBack(p *Plan, delays []topology.Delay) {
 	}
 }
 
-// blockWay blocks the changes that make a way back to a delay. It reports false if there is none,
-// and adds a change that is blocked.
+// blockWay blocks the changes that make a way by which messages come back to a delay. It reports
+// false if there is none, and adds a change that is blocked.
 func (p *Plan) blockWay(d topology.Delay, way []leg) bool {
 	reason := fmt.Sprintf("messages of the delay %s that are due can come back to it, each again and again: %s; remove one of these ways, or let the delay publish to another exchange (to)",
 		text.Name(d.Name), strings.Join(text.Each(way, func(l leg) string { return l.text }), ", then "))
@@ -99,14 +99,15 @@ func (p place) id() string {
 // mostPlaces limits the search with keys. A search that reaches it has found a way.
 const mostPlaces = 10000
 
-// wayBack returns a way by which some message of a delay comes back to a queue that is read for it,
-// the shortest one. It is empty if no message can take any.
+// comesBack returns a way by which some message of a delay comes back to a queue that is read for
+// it, the shortest one. It is empty if no message can take any.
 //
-// Which messages take a binding is decided for direct, topic and fanout exchanges. A message may have
-// several keys, as CC stays, so that it can match any bindings one after the other. Only an alternate
-// exchange, which gets what no binding matches, rules keys out. The headers of a message are assumed
-// to match, as far as a binding can match at all, and so is what an exchange of a plugin does.
-func (w world) wayBack(d topology.Delay, delays []topology.Delay) []leg {
+// Which messages take a binding is decided for direct, topic and fanout exchanges. A message may
+// have several keys, as CC stays, so that it can match any bindings one after the other. Only an
+// alternate exchange, which gets what no binding matches, rules keys out. The headers of a message
+// are assumed to match, as far as a binding can match at all, and so is what an exchange of a
+// plugin does.
+func (w world) comesBack(d topology.Delay, delays []topology.Delay) []leg {
 	s := search{world: w, delay: d, read: map[string]topology.Delay{}}
 	for _, x := range delays {
 		for _, queue := range x.Queues() {
@@ -123,7 +124,7 @@ func (w world) wayBack(d topology.Delay, delays []topology.Delay) []leg {
 	return way
 }
 
-// search looks for a way back to a delay.
+// search looks for a way by which messages come back to a delay.
 type search struct {
 	world
 
@@ -131,8 +132,8 @@ type search struct {
 	read  map[string]topology.Delay // by the queues that the processor reads for them
 }
 
-// run goes on from place to place, each id once, as far as is possible. It reports false if there are
-// too many.
+// run goes on from place to place, each id once, as far as is possible. It reports false if there
+// are too many.
 func (s search) run(id func(place) string, possible func(place) bool) (way []leg, enough bool) {
 	todo := []place{{exchange: s.delay.To}}
 	seen := map[string]bool{id(todo[0]): true}
@@ -203,8 +204,8 @@ func (w world) living(e topology.Exchange) []topology.Binding {
 	})
 }
 
-// mostPatterns is how many bindings of a topic exchange are compared at once. Where there are more, a
-// key is assumed to exist that matches none of them.
+// mostPatterns is how many bindings of a topic exchange are compared at once. Where there are more,
+// a key is assumed to exist that matches none of them.
 const mostPatterns = 100
 
 // possible reports whether a message can have keys with which it comes to a place.
@@ -222,7 +223,9 @@ func (w world) possible(at place) bool {
 		return true
 	}
 	for _, pattern := range append([]string{"#"}, at.taken...) { // each message has a key
-		others := slices.DeleteFunc(slices.Clone(missed), func(o topology.Binding) bool { return !shareKey(pattern, o.Key, nil) })
+		others := slices.DeleteFunc(slices.Clone(missed), func(o topology.Binding) bool {
+			return !shareKey(pattern, o.Key, nil)
+		})
 		if len(others) <= mostPatterns && !shareKey(pattern, pattern, others) {
 			return false
 		}

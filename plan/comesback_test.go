@@ -40,6 +40,7 @@ func TestDelaysThatComeBackAreBlocked(t *testing.T) {
 		}
 		return out
 	}
+	other := queue("q", args{"x-managed-by": nil})
 	many := make([]topology.Object, 0, 300)
 	for i := range 300 {
 		many = append(many, binding("events", "q", fmt.Sprintf("*.%d.#", i), nil))
@@ -53,11 +54,15 @@ func TestDelaysThatComeBackAreBlocked(t *testing.T) {
 		way     string
 	}{
 		"a new delay": {
-			before: events, foreign: []topology.Object{between("events", "shop.later", "#", nil), exchange("shop.later", "fanout", args{"alternate-exchange": "shop.unroutable"})},
+			before: events, foreign: []topology.Object{
+				between("events", "shop.later", "#", nil),
+				exchange("shop.later", "fanout", args{"alternate-exchange": "shop.unroutable"}),
+			},
 			file: events + one, changes: []string{"blocked exchange shop.later"}, way: "events -> exchange:shop.later (#)",
 		},
 		"an alternate exchange of the file": {
-			before: "exchanges: [{name: mid}]\n", file: "exchanges: [{name: events, arguments: {alternate-exchange: shop.later}}, {name: mid}]\n" + one,
+			before:  "exchanges: [{name: mid}]\n",
+			file:    "exchanges: [{name: events, arguments: {alternate-exchange: shop.later}}, {name: mid}]\n" + one,
 			changes: []string{"blocked exchange shop.later"}, way: "events -> exchange:shop.later (its alternate exchange)",
 		},
 		"a new binding of the file on the way": {
@@ -76,19 +81,22 @@ func TestDelaysThatComeBackAreBlocked(t *testing.T) {
 			changes: []string{"blocked exchange shop.later"}, way: "events -> shop.delay.in.shop.later (k)",
 		},
 		"a binding to the due exchange": {
-			before: events + one, file: events + one, foreign: []topology.Object{between("events", "shop.delay.due.shop.later", "k", nil)},
+			before: events + one, file: events + one,
+			foreign: []topology.Object{between("events", "shop.delay.due.shop.later", "k", nil)},
 			changes: []string{"blocked exchange shop.later"}, way: "events -> exchange:shop.delay.due.shop.later (k)",
 		},
 		"a headers binding that can match": {
 			before: events + one, file: events + one, foreign: []topology.Object{
-				between("events", "h", "#", nil), exchange("h", "headers", nil), between("h", "shop.later", "", args{"x-match": "any", "a": "b"}),
+				between("events", "h", "#", nil), exchange("h", "headers", nil),
+				between("h", "shop.later", "", args{"x-match": "any", "a": "b"}),
 			},
 			changes: []string{"blocked exchange shop.later"},
 			way:     "events -> exchange:h (#), then h -> exchange:shop.later (a=\"b\")",
 		},
 		"a headers binding that matches nothing": {
 			before: events + one, file: events + one, foreign: []topology.Object{
-				between("events", "h", "#", nil), exchange("h", "headers", nil), between("h", "shop.later", "", args{"x-match": "any"}),
+				between("events", "h", "#", nil), exchange("h", "headers", nil),
+				between("h", "shop.later", "", args{"x-match": "any"}),
 			},
 		},
 		"an exchange of a plugin": {
@@ -97,13 +105,14 @@ func TestDelaysThatComeBackAreBlocked(t *testing.T) {
 			},
 			changes: []string{"blocked exchange shop.later"}, way: "events -> exchange:h (#), then h -> exchange:shop.later",
 		},
-		"a circle beside": {
+		"a circle that is elsewhere": {
 			before: events + one, file: events + one,
 			foreign: []topology.Object{between("events", "mid", "#", nil), between("mid", "events", "#", nil)},
 		},
 		"a policy for an exchange that is new": {
-			before: "exchanges: [{name: mid}]\ndelays: [{name: shop.later, to: mid, max: 1s}]\n", policy: args{"alternate-exchange": "shop.later"},
-			file: events + one, changes: []string{"blocked exchange events"}, way: "events -> exchange:shop.later (its alternate exchange)",
+			before: "exchanges: [{name: mid}]\ndelays: [{name: shop.later, to: mid, max: 1s}]\n",
+			policy: args{"alternate-exchange": "shop.later"}, file: events + one,
+			changes: []string{"blocked exchange events"}, way: "events -> exchange:shop.later (its alternate exchange)",
 		},
 		"an alternate exchange that gets nothing": {
 			before: events + one, file: events + one, policy: args{"alternate-exchange": "mid"},
@@ -114,7 +123,8 @@ func TestDelaysThatComeBackAreBlocked(t *testing.T) {
 		"an alternate exchange that only longer keys come to": {
 			before: events + one, file: events + one, policy: args{"alternate-exchange": "mid"},
 			foreign: []topology.Object{
-				between("mid", "shop.later", "a.*", nil), queue("q", args{"x-managed-by": nil}), binding("events", "q", "a.b", nil), binding("events", "q", "*", nil),
+				between("mid", "shop.later", "a.*", nil), other,
+				binding("events", "q", "a.b", nil), binding("events", "q", "*", nil),
 			},
 			changes: []string{"blocked exchange shop.later"},
 			way:     "events -> exchange:mid (its alternate exchange), then mid -> exchange:shop.later (a.*)",
@@ -122,12 +132,12 @@ func TestDelaysThatComeBackAreBlocked(t *testing.T) {
 		"an alternate exchange that no such key comes to": {
 			before: events + one, file: events + one, policy: args{"alternate-exchange": "mid"},
 			foreign: []topology.Object{
-				between("mid", "shop.later", "a.*", nil), queue("q", args{"x-managed-by": nil}), binding("events", "q", "a.#", nil),
+				between("mid", "shop.later", "a.*", nil), other, binding("events", "q", "a.#", nil),
 			},
 		},
 		"more bindings than are compared": {
 			before: events + one, file: events + one, policy: args{"alternate-exchange": "mid"},
-			foreign: append([]topology.Object{between("mid", "shop.later", "#.a", nil), queue("q", args{"x-managed-by": nil})}, many...),
+			foreign: append([]topology.Object{between("mid", "shop.later", "#.a", nil), other}, many...),
 			changes: []string{"blocked exchange shop.later"},
 			way:     "events -> exchange:mid (its alternate exchange), then mid -> exchange:shop.later (#.a)",
 		},
@@ -136,7 +146,9 @@ func TestDelaysThatComeBackAreBlocked(t *testing.T) {
 			t.Parallel()
 			state := topology.State{Version: "4.3.6", Have: host(append(applied(tc.before), tc.foreign...)...).Topology}
 			if tc.policy != nil {
-				state.Have.Policies = []topology.Policy{{Name: "p", Pattern: "^events$", ApplyTo: "exchanges", Definition: tc.policy}}
+				state.Have.Policies = []topology.Policy{{
+					Name: "p", Pattern: "^events$", ApplyTo: "exchanges", Definition: tc.policy,
+				}}
 			}
 			p := plan.Make(loaded(t, head+tc.file), state, plan.Options{})
 			var blocked []plan.Change

@@ -243,7 +243,7 @@ func (r *resolver) exchanges() matchedExchanges {
 				fmt.Sprintf("the external exchange has the type %s; set that type in the file, or remove the key", have.Type),
 				Field{"type", have.Type, want.Type})
 			continue
-		case want.External && have.Internal && slices.ContainsFunc(r.want.Delays, func(d topology.Delay) bool { return d.To == want.Name }):
+		case want.External && have.Internal && r.delaysTo(want.Name):
 			out.refuse(have, want,
 				"the exchange is internal, and RabbitMQ refuses what a processor publishes to it for a delay (403); declare another exchange, bind this one to it, and name the other one in to, or have its owner declare it again without internal",
 				Field{"internal", have.Internal, want.Internal})
@@ -271,6 +271,11 @@ func (r *resolver) exchanges() matchedExchanges {
 		}
 	}
 	return out
+}
+
+// delaysTo reports whether a delay of the file publishes to an exchange.
+func (r *resolver) delaysTo(exchange string) bool {
+	return slices.ContainsFunc(r.want.Delays, func(d topology.Delay) bool { return d.To == exchange })
 }
 
 func (r *resolver) queues() matchedQueues {

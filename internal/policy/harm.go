@@ -103,8 +103,8 @@ func Consequence(q topology.Queue, key string, definition topology.Arguments, qu
 	}
 }
 
-// overflow returns what a queue does when it is full: with a policy, a quorum queue asks that first,
-// and a classic one its argument. Empty: it says nothing.
+// overflow returns what a queue does when it is full: with a policy, a quorum queue asks that
+// first, and a classic one its argument. Empty: it says nothing.
 func overflow(q topology.Queue, definition topology.Arguments) string {
 	own, given := q.Arguments[topology.ArgOverflow].(string)
 	other, set := definition[topology.KeyOverflow].(string)

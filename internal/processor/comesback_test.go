@@ -33,8 +33,8 @@ func (s *stage) plans(t *testing.T) plan.Plan {
 	return plan.Make(s.topology, state, plan.Options{})
 }
 
-// blockedBy returns the reason of the only change of a plan, which is blocked. It is empty if nothing
-// is left to do.
+// blockedBy returns the reason of the only change of a plan, which is blocked. It is empty if
+// nothing is left to do.
 func blockedBy(t *testing.T, p plan.Plan) string {
 	t.Helper()
 	if p.Empty() {
@@ -46,12 +46,15 @@ func blockedBy(t *testing.T, p plan.Plan) string {
 	return p.Changes[0].Reason
 }
 
+// step is what another team does in a virtual host.
+type step func(*testing.T, *stage)
+
 // A plan says that messages of a delay can come back to it where a message does on the broker, and
 // only there.
 func TestWhereDelayedMessagesComeBack(t *testing.T) {
 	t.Parallel()
 	const two = "delays: [{name: shop.later, to: events}, {name: shop.again, to: orders}]\n"
-	bind := func(from, to, key string) func(*testing.T, *stage) {
+	bind := func(from, to, key string) step {
 		return func(t *testing.T, s *stage) {
 			t.Helper()
 			if err := s.eyes.ExchangeBind(to, key, from, false, nil); err != nil {
@@ -59,7 +62,7 @@ func TestWhereDelayedMessagesComeBack(t *testing.T) {
 			}
 		}
 	}
-	declare := func(name, kind string) func(*testing.T, *stage) {
+	declare := func(name, kind string) step {
 		return func(t *testing.T, s *stage) {
 			t.Helper()
 			if err := s.eyes.ExchangeDeclare(name, kind, true, false, false, false, nil); err != nil {
@@ -67,7 +70,7 @@ func TestWhereDelayedMessagesComeBack(t *testing.T) {
 			}
 		}
 	}
-	spare := func(exchange string) func(*testing.T, *stage) {
+	spare := func(exchange string) step {
 		return func(t *testing.T, s *stage) {
 			t.Helper()
 			s.target.Call(t, "PUT", "policies/"+s.target.VHost+"/spare", map[string]any{
@@ -91,47 +94,48 @@ func TestWhereDelayedMessagesComeBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		kind, work string // the type of the exchange, and the key of the work queue there
 		delays     string
-		foreign    []func(*testing.T, *stage)
+		foreign    []step
 		key        string // of the message
 		cc         []any
 		way        string // empty: it does not come back
 	}{
 		"one binding": {
-			kind: "topic", work: "#", foreign: []func(*testing.T, *stage){bind("events", "shop.later", "a.#")}, key: "a.b",
+			kind: "topic", work: "#", foreign: []step{bind("events", "shop.later", "a.#")}, key: "a.b",
 			way: "events -> exchange:shop.later (a.#)",
 		},
 		"a chain by two keys": {
 			kind: "direct", work: "x", key: "a", cc: []any{"b"},
-			foreign: []func(*testing.T, *stage){declare("mid", "direct"), bind("events", "mid", "a"), bind("mid", "shop.later", "b")},
+			foreign: []step{declare("mid", "direct"), bind("events", "mid", "a"), bind("mid", "shop.later", "b")},
 			way:     "events -> exchange:mid (a), then mid -> exchange:shop.later (b)",
 		},
 		"an alternate exchange by an argument": {
-			kind: "topic", work: "a", foreign: []func(*testing.T, *stage){again}, key: "b",
+			kind: "topic", work: "a", foreign: []step{again}, key: "b",
 			way: "events -> exchange:shop.later (its alternate exchange)",
 		},
 		"an alternate exchange by a policy": {
-			kind: "direct", work: "a", foreign: []func(*testing.T, *stage){spare("shop.later")}, key: "b",
+			kind: "direct", work: "a", foreign: []step{spare("shop.later")}, key: "b",
 			way: "events -> exchange:shop.later (its alternate exchange)",
 		},
 		"an alternate exchange that gets nothing": {
-			kind: "topic", work: "#", foreign: []func(*testing.T, *stage){spare("shop.later")}, key: "b",
+			kind: "topic", work: "#", foreign: []step{spare("shop.later")}, key: "b",
 		},
 		"behind an alternate exchange, a key that it gets": {
 			kind: "direct", work: "a", key: "b",
-			foreign: []func(*testing.T, *stage){declare("mid", "topic"), bind("mid", "shop.later", "b"), spare("mid")},
+			foreign: []step{declare("mid", "topic"), bind("mid", "shop.later", "b"), spare("mid")},
 			way:     "events -> exchange:mid (its alternate exchange), then mid -> exchange:shop.later (b)",
 		},
 		"behind an alternate exchange, a key that never comes there": {
 			kind: "direct", work: "a", key: "a", cc: []any{"b"},
-			foreign: []func(*testing.T, *stage){declare("mid", "topic"), bind("mid", "shop.later", "a"), spare("mid")},
+			foreign: []step{declare("mid", "topic"), bind("mid", "shop.later", "a"), spare("mid")},
 		},
 		"two delays": {
 			kind: "topic", work: "#", delays: two, key: "a",
-			foreign: []func(*testing.T, *stage){bind("events", "shop.again", "a"), bind("orders", "shop.later", "#")},
-			way:     "events -> exchange:shop.again (a), then the delay shop.again publishes to orders, then orders -> exchange:shop.later (#)",
+			foreign: []step{bind("events", "shop.again", "a"), bind("orders", "shop.later", "#")},
+			way: "events -> exchange:shop.again (a), then the delay shop.again publishes to orders, " +
+				"then orders -> exchange:shop.later (#)",
 		},
 		"another delay that leads elsewhere": {
-			kind: "topic", work: "#", delays: two, key: "a", foreign: []func(*testing.T, *stage){bind("orders", "shop.later", "#")},
+			kind: "topic", work: "#", delays: two, key: "a", foreign: []step{bind("orders", "shop.later", "#")},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,9 +148,11 @@ func TestWhereDelayedMessagesComeBack(t *testing.T) {
 			if tc.delays == "" {
 				tc.delays = "delays: [{name: shop.later, to: events}]\n"
 			}
-			file := "version: 1\nname: shop\nexchanges: [{name: events, external: true, type: " + tc.kind + "}, {name: orders}]\n" +
+			file := "version: 1\nname: shop\n" +
+				"exchanges: [{name: events, external: true, type: " + tc.kind + "}, {name: orders}]\n" +
 				tc.delays + "queues: [{name: work, backoff: none, bindings: [{exchange: events, key: '" + tc.work + "'}]}]\n"
-			s := newStageOn(t, target, spec.Source{Name: "topology.yaml", Data: []byte(file)}, func(string) (string, bool) { return "", false })
+			s := newStageOn(t, target, spec.Source{Name: "topology.yaml", Data: []byte(file)},
+				func(string) (string, bool) { return "", false })
 			run(t, s.processor(t))
 			if _, err := ch.QueueDeclare("seen", true, false, false, false, nil); err != nil {
 				t.Fatal(err)

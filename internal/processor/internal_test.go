@@ -11,9 +11,9 @@ import (
 	"github.com/dlxctl/dlxctl/plan"
 )
 
-// A plan refuses a delay that publishes to an internal exchange of another team. If the exchange gets
-// internal later, what is due waits, and is published once it is not: the processor says why, once,
-// and nothing is doubled that is not published to it.
+// A plan refuses a delay that publishes to an internal exchange of another team. If the exchange
+// gets internal later, what is due waits, and is published once it is not: the processor says why,
+// once for each queue, and nothing is doubled.
 func TestADelayToAnInternalExchange(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
@@ -34,8 +34,10 @@ func TestADelayToAnInternalExchange(t *testing.T) {
 		}
 	}
 	declare(false)
-	const file = "version: 1\nname: shop\nexchanges: [{name: bus, external: true}]\ndelays: [{name: shop.later, to: bus}]\n"
-	s := newStageOn(t, target, spec.Source{Name: "topology.yaml", Data: []byte(file)}, func(string) (string, bool) { return "", false })
+	const file = "version: 1\nname: shop\nexchanges: [{name: bus, external: true}]\n" +
+		"delays: [{name: shop.later, to: bus}]\n"
+	s := newStageOn(t, target, spec.Source{Name: "topology.yaml", Data: []byte(file)},
+		func(string) (string, bool) { return "", false })
 	declare(true)
 	p := s.plans(t)
 	const refused = "the exchange is internal, and RabbitMQ refuses what a processor publishes to it for a delay (403); declare another exchange, bind this one to it, and name the other one in to, or have its owner declare it again without internal"

@@ -63,7 +63,8 @@ func (e *ClosedError) Refuses(exchange string) bool {
 // exchange, whatever their rights: check_internal_exchange in rabbit_channel (measured on 3.10.8,
 // 4.0.5 and 4.3.6).
 func (e *ClosedError) Internal() bool {
-	return e.Broker && e.Code == amqp091.AccessRefused && strings.HasPrefix(e.Reason, "ACCESS_REFUSED - cannot publish to internal ")
+	return e.Broker && e.Code == amqp091.AccessRefused &&
+		strings.HasPrefix(e.Reason, "ACCESS_REFUSED - cannot publish to internal ")
 }
 
 // sizeLimit matches how RabbitMQ reports max_message_size, in rabbit_channel (measured on 3.10.8,

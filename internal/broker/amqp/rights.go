@@ -133,8 +133,9 @@ func (c *Conn) mayBeTried(r plan.Right) bool {
 }
 
 // MayPublish reports whether the user may publish to an exchange. Nothing is published: the broker
-// refuses the message for its expiration, with 406, once it has checked the right, with 403, and that
-// the exchange is not internal, with 403 too (rabbit_channel; measured on 3.10.8, 4.0.5 and 4.3.6).
+// refuses the message for its expiration, with 406, once it has checked the right, with 403, and
+// that the exchange is not internal, with 403 too (rabbit_channel; measured on 3.10.8, 4.0.5 and
+// 4.3.6).
 func (c *Conn) MayPublish(exchange string) (bool, error) {
 	if !c.mayBeTried(plan.Right{Name: exchange}) {
 		return true, nil
