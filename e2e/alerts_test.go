@@ -30,6 +30,8 @@ backoff:
   standard: {tiers: [{delay: 1m, attempts: 2}]}
   hourly: {tiers: [1h], outage: {}}
   desk: {tiers: [1h]}
+exchanges: [{name: events}]
+delays: [{name: shop.later, to: events, max: 1s}]
 queues:
   - {name: parcels, backoff: desk, owner: team-parcels, severity: info}
   - {name: billing, owner: team-billing, severity: page}
@@ -180,6 +182,12 @@ func upOf(backoff, processor string) string {
 		"shop."+backoff+".failed", processor)
 }
 
+// upAt returns the series of a processor at a queue of the delay.
+func upAt(queue string) string {
+	return fmt.Sprintf("dlxctl_consumer_up{topology=%q,backoff=%q,queue=%q,instance=%q}", "shop", "shop.later",
+		"shop.delay."+queue+".shop.later", "p-1")
+}
+
 // heldIn returns the series of the messages that are too large to leave the failed queue.
 func heldIn(backoff string) string {
 	return fmt.Sprintf("dlxctl_held_messages{topology=%q,backoff=%q,queue=%q,reason=%q,instance=%q}", "shop", backoff,
@@ -245,6 +253,7 @@ func TestAlertsFire(t *testing.T) {
 	const long = "x2000"
 	well := map[string]string{
 		up("standard"): "1" + long, up("hourly"): "1" + long, up("desk"): "1" + long,
+		upAt("in"): "1" + long, upAt("due"): "1" + long,
 		depth("shop.unroutable"): "0" + long, ready("shop.standard.failed"): "0" + long, depth("billing.dead"): "0" + long,
 		depth("audit.dead"): "0" + long, depth("shop.dead"): "0" + long,
 		depth("shop.standard.failed"): "0" + long, depth("shop.hourly.failed"): "0" + long,
@@ -362,6 +371,12 @@ func TestAlertsFire(t *testing.T) {
 		"no processor has a consumer": {
 			series: with(up("standard"), "1x10 0"+long, upOf("standard", "p-2"), "0"+long), quiet: "14m", at: "17m",
 			fire: []string{"DlxctlProcessorDown shop.standard.failed page "},
+		},
+		"no processor consumes a queue of a delay": {
+			series: with(upAt("in"), "1x10 0"+long, upAt("due"), ""), quiet: "4m", at: "17m",
+			fire: []string{
+				"DlxctlProcessorDown shop.delay.due.shop.later page ", "DlxctlProcessorDown shop.delay.in.shop.later page ",
+			},
 		},
 		"one of two processors is gone": {
 			series: with(upOf("standard", "p-2"), "1x10 stale"), quiet: "14m", at: "17m",
@@ -489,6 +504,7 @@ func TestAlertsFire(t *testing.T) {
 		"the broker is not scraped": {
 			series: map[string]string{
 				up("standard"): "1" + long, up("hourly"): "1" + long, up("desk"): "1" + long,
+		upAt("in"): "1" + long, upAt("due"): "1" + long,
 				upOf("standard", "p-2"): "1" + long, upOf("hourly", "p-2"): "1" + long, upOf("desk", "p-2"): "1" + long,
 			}, quiet: "14m", at: "16m",
 			fire: []string{"DlxctlBrokerMetricsMissing  ticket "},

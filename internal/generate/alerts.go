@@ -206,7 +206,8 @@ func (a *alerts) previous() []topology.WorkQueue {
 	return out
 }
 
-// failedQueues adds the alerts about failed queues that are not consumed fast enough.
+// failedQueues adds the alerts about failed queues that are not consumed fast enough, and about
+// queues of delays that are not consumed.
 func (a *alerts) failedQueues() {
 	for _, l := range a.t.Backoffs {
 		severity := a.worst(func(w topology.WorkQueue) bool { return w.Backoff == l.Name })
@@ -227,6 +228,18 @@ func (a *alerts) failedQueues() {
 			Annotations: about("no processor is consuming {{ $labels.queue }}",
 				"No dlxctl process consumes it, or Prometheus scrapes none: failed messages are not retried. No message is lost; they wait in this queue. /readyz of the process shows the reason."),
 		}, "severity", severity, "backoff", l.Name)
+	}
+	for _, d := range a.t.Delays {
+		for _, queue := range d.Queues() {
+			up := selector("dlxctl_consumer_up", "topology", a.t.Name, "queue", queue)
+			a.add(Rule{
+				Alert: "DlxctlProcessorDown",
+				Expr:  "sum by (topology, queue) (" + up + ") == 0 or absent(" + up + ")",
+				For:   "5m",
+				Annotations: about("no processor is consuming {{ $labels.queue }}",
+					"No dlxctl process consumes it, or Prometheus scrapes none: messages of the delay "+literal(d.Name)+" wait there and become late. No message is lost. /readyz of the process shows the reason."),
+			}, "severity", a.worst(anyQueue))
+		}
 	}
 }
 

@@ -135,7 +135,7 @@ func (d *dashboard) overview() {
 	}
 	d.stat("Waiting for the processor", "Messages in the failed queues.",
 		"sum(max by (vhost, queue) ("+queuesOf(metricMessages, d.vhost, failed)+"))")
-	d.stat("Failed queues not consumed", "Should be 0. /readyz of dlxctl process shows the reason.",
+	d.stat("Queues without a processor", "Failed queues, and queues of delays, that no processor consumes. Should be 0. /readyz of dlxctl process shows the reason.",
 		"count(max by (queue) ("+selector("dlxctl_consumer_up", "topology", d.t.Name)+") == 0) or vector(0)")
 }
 

@@ -104,6 +104,12 @@ func TestDelays(t *testing.T) {
 			status, why = served.get(t, path)
 			return status == http.StatusOK
 		}, &why)
+		for _, queue := range []string{"in", "due"} {
+			up := `dlxctl_consumer_up{backoff="shop.later",queue="shop.delay.` + queue + `.shop.later",topology="shop"} 1`
+			if path == "/metrics" && !strings.Contains(why, up) {
+				t.Errorf("there is no %s in\n%s", up, why)
+			}
+		}
 	}
 	const n = 300
 	s.publishDelayed(t, n, 9*time.Second)

@@ -87,7 +87,7 @@ func Metrics() []Metric {
 		{
 			metricConsumer, "gauge",
 			[]string{"topology", "backoff", "queue"},
-			"1 while the failed queue is consumed by this process, else 0.",
+			"1 while the failed queue is consumed by this process, else 0. Backoff may be a delay, with its intake queue or due queue.",
 		},
 		{
 			metricBlocked, "gauge",
@@ -239,17 +239,16 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 	backoffs := map[[3]string]bool{}
 	l.mu.Lock()
 	for _, p := range l.probes {
-		if p.delays {
-			blocked[p.topology] = max(blocked[p.topology], number(p.blocked.Load()))
-			continue
-		}
-		backoffs[[3]string{p.topology, p.backoff, p.loop.DelaysText()}] = true
 		k := key{p.topology, p.backoff, p.failed}
-		inFlight[k] += p.inFlight.Load()
 		if before, ok := up[k]; !ok || before == 1 {
 			up[k] = number(p.up.Load())
 		}
 		blocked[p.topology] = max(blocked[p.topology], number(p.blocked.Load()))
+		if p.delays {
+			continue
+		}
+		backoffs[[3]string{p.topology, p.backoff, p.loop.DelaysText()}] = true
+		inFlight[k] += p.inFlight.Load()
 		if held[k] == nil {
 			held[k] = map[string]int{}
 		}
@@ -270,9 +269,11 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 	gauge := func(name string, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc(name), prometheus.GaugeValue, value, labels...)
 	}
+	for k, v := range up {
+		gauge(metricConsumer, v, k.topology, k.backoff, k.queue)
+	}
 	for k, n := range inFlight {
 		gauge(metricInFlight, float64(n), k.topology, k.backoff)
-		gauge(metricConsumer, up[k], k.topology, k.backoff, k.queue)
 		for reason, n := range held[k] {
 			gauge(metricHeld, float64(n), k.topology, k.backoff, k.queue, reason)
 		}

@@ -37,14 +37,16 @@ func TestMetricsAreDocumented(t *testing.T) {
 func TestCountersBeginAtZero(t *testing.T) {
 	t.Parallel()
 	m := New("")
-	p := m.Watch(topology.Compiled{
+	all := m.Watch(topology.Compiled{
 		Name: "shop",
 		WorkQueues: []topology.WorkQueue{{
 			Name: "work", Backoff: "slow", Owner: "team", Severity: "page",
 			SeverityRules: []topology.SeverityRule{{Key: "#", Severity: "info"}},
 		}},
 		Backoffs: []topology.Backoff{{Name: "slow", Tiers: []topology.Tier{{Delay: time.Minute}}}},
-	})[0]
+		Delays:   []topology.Delay{{Name: "later", Intake: "in", Due: "due"}},
+	})
+	p, delayed := all[0], all[1]
 	notices := m.Notices("shop", "1 https://host")
 	before := series(t, m)
 	if len(before) == 0 {
@@ -66,6 +68,9 @@ func TestCountersBeginAtZero(t *testing.T) {
 	}
 	p.Unroutable("", "", "no_address", now)
 	p.Unroutable("made up", "", "unknown_queue", now)
+	for _, cause := range []string{"bad_delay", "headers_too_large", "refused"} {
+		delayed.NotDelayed(cause)
+	}
 	p.Disconnected(nil)
 	notices.Sent(1)
 	for _, reason := range []string{"full", "refused", "failed", "stopped"} {

@@ -27,7 +27,7 @@ type Probe struct {
 	workQueues map[string]topology.WorkQueue
 	loop       topology.Backoff
 	adopted    int  // how many of workQueues the file does not name
-	delays     bool // the queue is one of a delay: health and readiness know it, no metric has it
+	delays     bool // the queue is one of a delay: of the gauges, consumer_up alone has it
 	// Counters are looked up once: a message costs no more than an addition.
 	retried map[retryKey]prometheus.Counter
 	dead    map[deadKey]prometheus.Counter
@@ -75,6 +75,9 @@ func (m *Monitor) Watch(t topology.Compiled) Probes {
 		for _, queue := range d.Queues() {
 			p := &Probe{monitor: m, topology: t.Name, backoff: d.Name, failed: queue, delays: true, held: map[string]int{}}
 			p.Active()
+			for _, cause := range []string{"bad_delay", "headers_too_large", "refused"} {
+				p.nowhere("", "", cause)
+			}
 			all = append(all, p)
 		}
 	}
