@@ -296,7 +296,14 @@ func TestDelaysSurviveKills(t *testing.T) {
 	for _, n := range s.arrivals(t, published) {
 		copies += n
 	}
-	s.allEmpty(t)
+	for _, q := range s.topology.Queues {
+		if q.Name != "work" {
+			s.untilNothingIn(t, q.Name)
+		}
+	}
+	for _, n := range s.drain(t, "work") { // doubles may come behind the last message
+		copies += n
+	}
 	if doubled := copies - published; doubled > (rounds+1)*prefetch {
 		t.Errorf("%d doubled, more than the %d that can have been in flight", doubled, (rounds+1)*prefetch)
 	}
