@@ -114,6 +114,7 @@ func Make(in Input) Graph {
 	b.bindings()
 	b.queues()
 	b.backoffs()
+	b.delays()
 	b.emptyExchanges()
 	if len(in.Queues) > 0 {
 		return b.around()
@@ -344,6 +345,32 @@ func (b *builder) backoffs() {
 				b.edge(Edge{
 					From: b.queue(l.FailedQueue), To: b.exchange(l.RetryExchange, ""), Style: Dead,
 					Labels: []string{"processor"},
+				})
+			}
+		}
+	}
+}
+
+// delays adds where the processor publishes the messages of delays. Without the generated objects,
+// the exchange that publishers use stands for all that the delay has.
+func (b *builder) delays() {
+	for _, f := range b.in.Files {
+		for _, d := range f.Delays {
+			to := b.survey.Exchange(d.To)
+			if to == nil || b.survey.Exchange(d.Name) == nil {
+				continue
+			}
+			due := Edge{To: b.exchange(d.To, to.Type), Style: Route, Labels: []string{"when it is due"}}
+			if !b.in.All {
+				due.From = b.exchange(d.Name, "delay")
+				b.edge(due)
+				continue
+			}
+			for _, queue := range d.Queues() {
+				due.From = b.queue(queue)
+				b.edge(due)
+				b.edge(Edge{
+					From: due.From, To: b.exchange(d.LevelExchange, topology.Headers), Style: Dead, Labels: []string{"processor"},
 				})
 			}
 		}

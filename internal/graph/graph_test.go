@@ -252,3 +252,42 @@ func TestTheGraphIsLinear(t *testing.T) { //nolint:paralleltest // it compares t
 		}
 	})
 }
+
+// A delay leads to the exchange to which the processor publishes what is due: from the exchange
+// that publishers use, or, with all generated objects, from the queues that the processor reads.
+func TestDelays(t *testing.T) {
+	t.Parallel()
+	c := spectest.Compile(t, "version: 1\nname: shop\nexchanges: [{name: events}]\n"+
+		"delays: [{name: later, to: events, max: 1s}]\n"+
+		"queues: [{name: work, backoff: none, bindings: [{exchange: events, key: k}]}]\n")
+	for all, want := range map[bool][]string{
+		false: {"later -> events: when it is due"},
+		true: {
+			"later -> shop.delay.in.later: ", "shop.delay.due.later -> events: when it is due",
+			"shop.delay.due.later -> shop.delay.levels.later: processor", "shop.delay.in.later -> events: when it is due",
+			"shop.delay.in.later -> shop.delay.levels.later: processor", "shop.delay.level.1s.later -> shop.delay.due.later: ",
+			"shop.delay.levels.later -> shop.delay.level.1s.later: dlxctl-delay-level=0",
+		},
+	} {
+		g := graph.Make(graph.Input{
+			State: topology.State{Version: "4.3.6", Have: c.Topology}, Files: []topology.Compiled{c}, All: all,
+		})
+		got := map[string]bool{}
+		for _, e := range g.Edges {
+			got[fmt.Sprintf("%s -> %s: %s", g.Nodes[e.From].Name, g.Nodes[e.To].Name, strings.Join(e.Labels, ", "))] = true
+		}
+		for _, edge := range want {
+			if !got[edge] {
+				t.Errorf("all %t: there is no %q in %v", all, edge, got)
+			}
+		}
+		for _, n := range g.Nodes {
+			if n.Kind == graph.Loss {
+				t.Errorf("all %t: %s is drawn as lost", all, n.Detail)
+			}
+		}
+		if err := graph.WriteSVG(io.Discard, g); err != nil {
+			t.Error(err)
+		}
+	}
+}
