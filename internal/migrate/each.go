@@ -323,6 +323,8 @@ type tally struct {
 	// parked is when messages began to go to the hold, gone when the queue was deleted, and flows when
 	// the queue had a message again, or the switch led there again. Zero: not in this run.
 	parked, gone, flows time.Time
+	// declared says that this run has declared the queue, and that the broker has said so.
+	declared bool
 }
 
 // firstOf returns the first of two times. A zero time is none.

@@ -413,6 +413,7 @@ func (r *Runner) declareAnew(ctx context.Context, m Move, state topology.State, 
 	if err != nil {
 		return err
 	}
+	r.note(m, func(t *tally) { t.declared = true })
 	return wait.For(ctx, r.Settle)
 }
 
