@@ -218,6 +218,9 @@ func (r *Runner) tryDeclaration(ctx context.Context, m Move) error {
 			err = r.execute(ctx, []plan.Change{create(q)})
 		}
 	}
+	if errors.Is(err, broker.ErrInternal) {
+		return err // it says nothing about the queue
+	}
 	if err != nil {
 		return fmt.Errorf("%w: the broker does not accept the queue %s as the file has it: %w", ErrRefused, m.Legacy, err)
 	}

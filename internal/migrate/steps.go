@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -131,4 +132,23 @@ func (r *Runner) execute(ctx context.Context, changes []plan.Change) error {
 		return err
 	}
 	return wait.For(ctx, r.Settle)
+}
+
+// mostTrouble is how long a run tries again what the broker fails to do.
+const mostTrouble = 2 * time.Minute
+
+// patiently calls work, and again if the broker fails to declare or to delete a queue (541), as a
+// busy node does with quorum queues. work must be a function of the state of the broker, as what
+// failed may be done, or done by half.
+func (r *Runner) patiently(ctx context.Context, m Move, work func() error) error {
+	for began, pause := time.Now(), time.Second; ; pause = min(2*pause, 10*time.Second) {
+		err := work()
+		if !errors.Is(err, broker.ErrInternal) || time.Since(began) >= mostTrouble || r.Management.LockLost() {
+			return err
+		}
+		r.say("%s: trying again in %s: %v", m.Legacy, text.Duration(pause), err)
+		if wait.For(ctx, pause) != nil {
+			return err
+		}
+	}
 }
