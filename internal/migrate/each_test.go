@@ -274,16 +274,20 @@ func strike(t *testing.T, c *exec.Cmd, signal os.Signal, times int) (printed str
 	return all.String(), c.ProcessState.ExitCode()
 }
 
-// closeLock closes the connection with the lock of the next run once queues are in the middle, as
+// closeLock closes the connection with the lock of the next run once it has begun with queues, as
 // the broker does when it cannot declare a queue. stop ends the attempts.
 func (f *fleet) closeLock(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
+	before := migrate.Unfinished(f.want, f.inspect(t)) // of a run that was killed
 	var done sync.WaitGroup
 	done.Go(func() {
 		for ctx.Err() == nil {
 			state, err := f.m.Inspect(ctx)
-			if err != nil || len(migrate.Unfinished(f.want, state)) < 4 {
+			begun := slices.DeleteFunc(migrate.Unfinished(f.want, state), func(q string) bool {
+				return slices.Contains(before, q)
+			})
+			if err != nil || len(begun) < 2 {
 				continue
 			}
 			var list []struct {
