@@ -138,6 +138,9 @@ func (r *Runner) restore(ctx context.Context, m Move) error {
 	if err != nil {
 		return err
 	}
+	if f := m.find(state); f.legacy && !f.successor && !f.exchanges[m.switchName()] {
+		return nil // nothing was begun
+	}
 	return r.giveBack(ctx, m, state, func(context.Context, Move) error { return nil })
 }
 
