@@ -419,7 +419,9 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 		return err
 	}
 	if k.lock.wanted {
-		k.runner.Relock = func(ctx context.Context) error { return k.lock.lockSession(ctx, k.app, s, "migrate") }
+		// The broker frees the lock once what was under way on the connection has ended.
+		again := lockFlags{wanted: true, timeout: max(k.lock.timeout, time.Minute)}
+		k.runner.Relock = func(ctx context.Context) error { return again.lockSession(ctx, k.app, s, "migrate") }
 	}
 	defer k.app.announceStop(ctx)()
 	k.runner.CheckRights = func(rights []plan.Right) error { return s.CheckRights(ctx, rights) }

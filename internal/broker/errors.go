@@ -28,6 +28,8 @@ var (
 	ErrInUse = errors.New("in exclusive use")
 	// ErrRefused: the broker rejects the request as wrong.
 	ErrRefused = errors.New("refused by the broker")
+	// ErrInternal: the broker failed to do what it accepts (541 INTERNAL_ERROR), as a busy node does.
+	ErrInternal = errors.New("the broker failed")
 )
 
 // UserError is an error whose text is for the user. It wraps one of the errors above.

@@ -12,8 +12,10 @@ package importer
 import (
 	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -77,6 +79,13 @@ type Result struct {
 
 // Import writes the topology files for what state has.
 func Import(state topology.State, o Options) (Result, error) {
+	down := slices.DeleteFunc(slices.Clone(state.Down), func(name string) bool {
+		return o.Match != nil && !o.Match.MatchString(name)
+	})
+	if len(down) > 0 {
+		return Result{}, fmt.Errorf("the broker does not list queues whose node is down, and the file would lack them: %s; start the node, or leave them out with --match",
+			text.Some(down))
+	}
 	c := choose(state, o)
 	for what, n := range map[string]int{"queues": len(c.queues), "exchanges": len(c.exchanges)} {
 		if n > spec.MaxObjects {

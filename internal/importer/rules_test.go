@@ -11,6 +11,19 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
+// A file without a queue whose node is down would be read as one without the queue.
+func TestQueuesOfANodeThatIsDownAreNotLeftOut(t *testing.T) {
+	t.Parallel()
+	state := topology.State{VHost: "shop", Down: []string{"billing"}, Have: topology.Topology{
+		Queues: []topology.Queue{{Name: "mail", Durable: true}},
+	}}
+	_, err := importer.Import(state, importer.Options{})
+	if err == nil || !strings.Contains(err.Error(), "the file would lack them: billing; start the node") {
+		t.Errorf("Import: %v", err)
+	}
+	imported(t, state, importer.Options{Match: regexp.MustCompile("^mail$")})
+}
+
 // Each rule that a comment names is one that 'dlxctl audit --explain' knows.
 func TestCommentsNameRulesOfAudit(t *testing.T) {
 	t.Parallel()

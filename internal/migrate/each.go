@@ -99,7 +99,11 @@ func (r *Runner) runEach(ctx context.Context) error {
 			}
 		}
 		over := again == 0 || again >= left || ctx.Err() != nil // each pass must bring a queue to its end
-		if over || r.Relock == nil || !r.Management.LockLost() || r.Relock(ctx) != nil {
+		if over || r.Relock == nil || !r.Management.LockLost() {
+			break
+		}
+		if err := r.Relock(ctx); err != nil {
+			r.say("the broker has closed the connection with the lock, and it cannot be taken again: %v", err)
 			break
 		}
 		r.say("the broker has closed the connection with the lock; it is taken again, and %s on",
@@ -146,7 +150,7 @@ func (r *Runner) pass(ctx context.Context, units []unit, results []Result, faile
 			if ended := ctx.Err() != nil || r.Management.LockLost(); ended {
 				return nil
 			}
-			failed[i] = r.runOne(ctx, u)
+			failed[i] = r.patiently(ctx, u.Move, func() error { return r.runOne(ctx, u) })
 			results[i].conclude(failed[i], ctx.Err() != nil)
 			results[i].lockLost = failed[i] != nil && r.Management.LockLost() && results[i].Outcome != Stopped
 			if results[i].Outcome != Stopped && !results[i].lockLost {
@@ -323,6 +327,8 @@ type tally struct {
 	// parked is when messages began to go to the hold, gone when the queue was deleted, and flows when
 	// the queue had a message again, or the switch led there again. Zero: not in this run.
 	parked, gone, flows time.Time
+	// declared says that this run has declared the queue, and that the broker has said so.
+	declared bool
 }
 
 // firstOf returns the first of two times. A zero time is none.

@@ -3,6 +3,7 @@ package migrate_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,8 @@ type fleet struct {
 	have   string   // the type of the queues that exist
 	queues []string // those that are replaced under their names
 	moved  []string // legacy queues
+	sends  int      // how often send was called
+	atOnce string   // how many queues a run moves at a time. Empty: 8
 	paused sync.Map // how long after its last cancel each consumer had a message, by queue
 	gaps   sync.Map // the longest time between two messages of each consumer, by queue
 }
@@ -161,6 +164,8 @@ func (f *fleet) send(tb testing.TB, perSecond float64) (stop func() map[string]b
 	names := slices.Concat(f.queues, f.moved)
 	confirmed := map[string]bool{}
 	var done sync.WaitGroup
+	f.sends++
+	turn := f.sends
 	ch := f.target.Confirming(tb)
 	returned := ch.NotifyReturn(make(chan amqp091.Return, 10_000))
 	done.Go(func() {
@@ -180,7 +185,7 @@ func (f *fleet) send(tb testing.TB, perSecond float64) (stop func() map[string]b
 		began, every := time.Now(), time.Duration(float64(time.Second)/perSecond/float64(len(names)))
 		for n := 0; ctx.Err() == nil; n++ {
 			<-time.After(time.Until(began.Add(time.Duration(n) * every))) // it catches up when it was late
-			name, id := names[n%len(names)], fmt.Sprint(n)
+			name, id := names[n%len(names)], fmt.Sprintf("%d-%d", turn, n)
 			m := amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{"to": name}}
 			exchange, key, marks := "f", "", []string{name + "/" + id}
 			switch round := n / len(names); {
@@ -229,7 +234,7 @@ func (f *fleet) each(tb testing.TB, program string, more ...string) (c *exec.Cmd
 		tb.Fatal(err)
 	}
 	args := []string{
-		"migrate", "-f", file, "--match", "^[qr]", "--parallel", "8", "--yes", "--settle", "100ms", "--idle", "2s",
+		"migrate", "-f", file, "--match", "^[qr]", "--parallel", cmp.Or(f.atOnce, "8"), "--yes", "--settle", "100ms", "--idle", "2s",
 		"--lock-timeout", "30s",
 	}
 	for _, q := range f.queues {
@@ -269,16 +274,20 @@ func strike(t *testing.T, c *exec.Cmd, signal os.Signal, times int) (printed str
 	return all.String(), c.ProcessState.ExitCode()
 }
 
-// closeLock closes the connection with the lock of the next run once queues are in the middle, as
+// closeLock closes the connection with the lock of the next run once it has begun with queues, as
 // the broker does when it cannot declare a queue. stop ends the attempts.
 func (f *fleet) closeLock(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
+	before := migrate.Unfinished(f.want, f.inspect(t)) // of a run that was killed
 	var done sync.WaitGroup
 	done.Go(func() {
 		for ctx.Err() == nil {
 			state, err := f.m.Inspect(ctx)
-			if err != nil || len(migrate.Unfinished(f.want, state)) < 4 {
+			begun := slices.DeleteFunc(migrate.Unfinished(f.want, state), func(q string) bool {
+				return slices.Contains(before, q)
+			})
+			if err != nil || len(begun) < 2 {
 				continue
 			}
 			var list []struct {

@@ -35,7 +35,8 @@ type stage struct {
 	endpoint broker.Endpoint
 	m        *management.Client
 
-	declares string // the queue that legacy makes. Empty: old
+	declares string        // the queue that legacy makes. Empty: old
+	rest     time.Duration // how long through waits before it connects again. Zero: 100 ms
 
 	mu   sync.Mutex
 	seen map[string]int // how often each message came, whichever queue it came from

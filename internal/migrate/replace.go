@@ -165,7 +165,7 @@ var ErrDisturbed = errors.New("another client has disturbed a replacement")
 func (r *Runner) replaceAll(ctx context.Context, moves []Move) error {
 	var failed []error
 	for _, m := range moves {
-		err := r.replace(ctx, m)
+		err := r.patiently(ctx, m, func() error { return r.replace(ctx, m) })
 		if err != nil && !errors.Is(err, ErrWaiting) && !errors.Is(err, ErrRefused) {
 			err = fmt.Errorf("%s: %w", m.Legacy, err)
 		}

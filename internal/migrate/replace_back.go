@@ -64,6 +64,9 @@ func (r *Runner) giveBack(ctx context.Context, m Move, state topology.State,
 			return err
 		}
 		if parked || ready > 0 {
+			if err := r.queueAnswers(ctx, m, state); err != nil {
+				return err
+			}
 			if err := r.execute(ctx, append(m.makeEnd(f, m.legacyEnd()), m.makeEnd(f, m.successorEnd())...)); err != nil {
 				return err
 			}
@@ -97,11 +100,46 @@ func (r *Runner) giveBack(ctx context.Context, m Move, state topology.State,
 	}
 }
 
+// queueAnswers makes sure that the queue has a leader before messages are routed to it, unless this
+// run has declared it: the declaration of a run that was killed may be under way. Until it fails, the
+// broker lists the queue, and then deletes it with its bindings (541): the switch would lead nowhere.
+func (r *Runner) queueAnswers(ctx context.Context, m Move, state topology.State) error {
+	isQuorum := slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool {
+		return q.Name == m.Legacy && q.Type() == topology.Quorum
+	})
+	if r.tallyOf(m).declared || !isQuorum {
+		return nil
+	}
+	ready, err := r.readyIn(ctx, m.Legacy)
+	if err != nil || ready > 0 { // to ask a queue that has messages changes their order
+		return err
+	}
+	conn, err := amqp.Dial(ctx, r.Endpoint)
+	if err != nil {
+		return err
+	}
+	// A single active consumer is a reason of the leader to refuse the question.
+	if err = answers(ctx, conn, m.Legacy); err == nil || errors.Is(err, broker.ErrInUse) || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: the queue %s must answer before messages are routed to it: %w; %s", ErrWaiting, m.Legacy, err,
+		noLeader(m))
+}
+
+// noLeader says what to do about a queue that was declared by half.
+func noLeader(m Move) string {
+	return fmt.Sprintf("if the node was killed in the second after %s was declared, or its declaration was interrupted, the queue has no leader, and docs/same-name.md says how to go on; the hold keeps what was not moved",
+		m.Legacy)
+}
+
 // restore rolls a replacement back: the queue is as it was.
 func (r *Runner) restore(ctx context.Context, m Move) error {
 	state, err := r.inspect(ctx)
 	if err != nil {
 		return err
+	}
+	if f := m.find(state); f.legacy && !f.successor && !f.exchanges[m.switchName()] {
+		return nil // nothing was begun
 	}
 	return r.giveBack(ctx, m, state, func(context.Context, Move) error { return nil })
 }
@@ -132,8 +170,7 @@ func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State, sa
 		}
 	})
 	if errors.Is(err, ErrWaiting) && h.moved.Load() == 0 { // the queue has confirmed nothing
-		err = fmt.Errorf("%w; if the node was killed in the second after %s was declared, the queue has no leader, and docs/same-name.md says how to go on; the hold keeps what was not moved",
-			err, m.Legacy)
+		err = fmt.Errorf("%w; %s", err, noLeader(m))
 	}
 	if errors.Is(err, errComing) {
 		err = fmt.Errorf("%w: messages still come to the hold %s by its name", ErrWaiting, m.New)

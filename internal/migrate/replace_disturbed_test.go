@@ -338,3 +338,42 @@ func TestReplaceNeedsTheLock(t *testing.T) {
 	}
 	s.nothingLeft(t)
 }
+
+// A run was killed while the broker declared the queue, which is listed and has no leader: the switch
+// does not lead there. What is published waits in the hold, and comes to the queue once that is
+// deleted, as the page says.
+func TestReplaceWithoutALeader(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	node := brokertest.Node(t)
+	s := replaceStage(t, node.VHost(t), "classic", "quorum", nil)
+	ctx, stop := context.WithCancel(t.Context())
+	r := s.replacer(t)
+	r.Report = func(format string, args ...any) {
+		if strings.HasPrefix(fmt.Sprintf(format, args...), "replace: declared") {
+			stop()
+		}
+	}
+	if err := r.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the first run: %v", err)
+	}
+	node.Ctl(t, "eval", fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"new">>)),
+		ok = ra:force_delete_server(quorum_queues, amqqueue:get_pid(Q)).`, s.target.VHost))
+	for range 2 {
+		if err := s.replacer(t).Run(t.Context()); !errors.Is(err, migrate.ErrWaiting) ||
+			!strings.Contains(err.Error(), "the queue new must answer before messages are routed to it") {
+			t.Fatalf("without a leader: %v", err)
+		}
+		brokertest.PublishConfirmed(t, s.target.Confirming(t), "f", "", amqp091.Publishing{MessageId: "1"})
+	}
+	if _, err := s.target.Channel(t).QueueDelete("new", false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.replacer(t).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.replaced(t)
+	if n := s.ready(t, "new"); n != 2 {
+		t.Errorf("%d messages came, want 2", n)
+	}
+}

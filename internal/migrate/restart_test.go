@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ func (s *stage) through(ctx context.Context, work func(ch *amqp091.Channel) erro
 		}()
 		if err != nil {
 			select {
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(cmp.Or(s.rest, 100*time.Millisecond)):
 			case <-ctx.Done():
 			}
 		}

@@ -93,6 +93,10 @@ type Runner struct {
 	// tallies are what this run has done with the queues that it replaces under their names, by name.
 	tallies map[string]*tally
 	results []Result
+	// declaring has a value for each quorum queue that is declared just now.
+	declaring chan struct{}
+	// trouble is since when the broker fails at each queue. Zero: it does not.
+	trouble time.Time
 	leftOut []string // queues of runEach whose node was down when it began
 	// fed are the feeders of the legacy queues that this run has deleted, by name, each with the move
 	// of one of these queues.
@@ -119,7 +123,7 @@ func (r *Runner) prepareRun() {
 	r.routes = map[string][]topology.Binding{}
 	r.rebound, r.movers = map[string]bool{}, map[[2]string]*mover{}
 	r.fed, r.tallies, r.results = map[string]Move{}, map[string]*tally{}, nil
-	r.began = time.Now()
+	r.began, r.trouble = time.Now(), time.Time{}
 }
 
 // startMover returns the mover of a move, which Interrupted then knows.

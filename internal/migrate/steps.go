@@ -10,6 +10,8 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -126,9 +128,76 @@ func (r *Runner) execute(ctx context.Context, changes []plan.Change) error {
 		return nil
 	}
 	slices.SortStableFunc(changes, func(a, b plan.Change) int { return int(a.Phase - b.Phase) })
-	err := apply.Execute(ctx, r.Management, plan.Plan{Changes: changes}, r.noteWrite)
+	err := apply.Execute(ctx, gated{r.Management, r}, plan.Plan{Changes: changes}, r.noteWrite)
 	if err != nil {
 		return err
 	}
 	return wait.For(ctx, r.Settle)
+}
+
+// declaredAtOnce is how many quorum queues a run declares at a time. More at a time take longer, and
+// a busy node fails if one takes 5 seconds.
+const declaredAtOnce = 2
+
+// gated carries out changes as a run may: few queues are declared at a time.
+type gated struct {
+	*management.Client
+
+	runner *Runner
+}
+
+// Apply implements apply.Applier.
+func (g gated) Apply(ctx context.Context, c plan.Change) error {
+	defer g.runner.gate(c)()
+	return g.Client.Apply(ctx, c)
+}
+
+// gate waits until a change may be carried out. leave must be called after it.
+func (r *Runner) gate(c plan.Change) (leave func()) {
+	if q, isQueue := c.After.(topology.Queue); !isQueue || q.Type() != topology.Quorum {
+		return func() {}
+	}
+	r.mu.Lock()
+	if r.declaring == nil {
+		r.declaring = make(chan struct{}, declaredAtOnce)
+	}
+	declaring := r.declaring
+	r.mu.Unlock()
+	declaring <- struct{}{}
+	return func() { <-declaring }
+}
+
+// mostTrouble is how long a run tries again what the broker fails to do for one queue, and how long
+// it goes on while the broker does nothing else for it either.
+const mostTrouble = 2 * time.Minute
+
+// patiently calls work, and again if the broker fails to declare or to delete a queue (541), as a
+// busy node does with quorum queues. work must be a function of the state of the broker, as what
+// failed may be done, or done by half.
+func (r *Runner) patiently(ctx context.Context, m Move, work func() error) error {
+	var since time.Time
+	for pause := time.Second; ; pause = min(2*pause, 10*time.Second) {
+		err := work()
+		since = firstOf(since, time.Now())
+		over := r.failing(errors.Is(err, broker.ErrInternal)) || time.Since(since) >= mostTrouble
+		if over || r.Management.LockLost() {
+			return err
+		}
+		r.say("%s: trying again in %s: %v", m.Legacy, text.Duration(pause), err)
+		if wait.For(ctx, pause) != nil {
+			return err
+		}
+	}
+}
+
+// failing notes whether the broker has failed at a queue. It reports whether not to try again.
+func (r *Runner) failing(failed bool) (over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !failed {
+		r.trouble = time.Time{}
+		return true
+	}
+	r.trouble = firstOf(r.trouble, time.Now())
+	return time.Since(r.trouble) >= mostTrouble
 }

@@ -34,6 +34,7 @@ const (
 	consumersUnknown = "consumers-unknown"
 	deadLetters      = "dead-letters"
 	loops            = "loops"
+	nodeDown         = "node-down"
 	noConsumers      = "no-consumers"
 	notApplied       = "not-applied"
 	outage           = "outage"
@@ -44,6 +45,7 @@ const (
 // problems adds what a person should act on, most urgent first, and the notes behind it.
 func (m *maker) problems() {
 	m.planProblems(topology.WarnAlarm)
+	m.downs()
 	m.missing()
 	m.unprocessed(false)
 	m.unprocessedDelays(false)
@@ -142,6 +144,18 @@ func (m *maker) mayBeInOutage(backoff string) string {
 	return strings.Join(names, "")
 }
 
+// downs reports queues whose node is down.
+func (m *maker) downs() {
+	if len(m.down) == 0 {
+		return
+	}
+	line := "the nodes of these queues are down, and the broker does not list them: " + listed(m.down)
+	if len(m.down) == 1 {
+		line = "the node of the queue " + text.Name(m.down[0]) + " is down: the queue exists, and the broker does not list it"
+	}
+	m.report(Problem{Name: nodeDown, Text: line, Fix: "start the node", Queues: m.down})
+}
+
 // missing reports queues of the file that do not exist.
 func (m *maker) missing() {
 	if len(m.gone) == 0 {
@@ -161,7 +175,7 @@ func (m *maker) missing() {
 func (m *maker) missesAny() bool {
 	return slices.ContainsFunc(m.t.Queues, func(q topology.Queue) bool {
 		_, ok := m.have[q.Name]
-		return !ok
+		return !ok && !slices.Contains(m.state.Down, q.Name)
 	}) || len(m.gone) > 0
 }
 

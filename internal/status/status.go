@@ -137,6 +137,7 @@ type maker struct {
 	dead   map[string]int            // how many work queues use a dead-letter queue
 	chosen func(queue string) bool   // by the filter
 	gone   []string                  // those that do not exist
+	down   []string                  // those whose node is down: the broker does not list them
 	out    Report
 }
 
@@ -251,6 +252,10 @@ func (m *maker) add(q Queue) {
 	}
 	m.seen[q.Name] = true
 	have, ok := m.have[q.Name]
+	if slices.Contains(m.state.Down, q.Name) {
+		m.down = append(m.down, q.Name)
+		return
+	}
 	if !ok {
 		m.gone = append(m.gone, q.Name)
 		return

@@ -140,6 +140,20 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// A queue that the broker does not list as its node is down exists: apply does not create it.
+func TestANodeIsDown(t *testing.T) {
+	t.Parallel()
+	top := shop(t)
+	have := top
+	have.Queues = slices.DeleteFunc(slices.Clone(top.Queues), func(q topology.Queue) bool { return q.Name == "audit" })
+	state := topology.State{VHost: "/", Version: "4.3.6", Have: have.Topology, Down: []string{"audit"}}
+	got := texts(status.Make(top, state, status.Options{}))
+	want := "node-down: the node of the queue audit is down: the queue exists, and the broker does not list it"
+	if got[0] != want || strings.Contains(strings.Join(got, "\n"), "the queue audit does not exist") {
+		t.Errorf("problems:\n%s", strings.Join(got, "\n"))
+	}
+}
+
 // A failed queue and a tier whose backoff is no longer in the file are listed, and told of.
 func TestRetired(t *testing.T) {
 	t.Parallel()

@@ -117,6 +117,8 @@ func (c *Conn) explain(err error) error {
 			c.endpoint.AMQP.User, c.endpoint.VHost, broker.GrantHint(c.endpoint.AMQP.User))
 	case amqp091.ResourceLocked:
 		return broker.Errorf(broker.ErrInUse, "%s", reason)
+	case amqp091.InternalError:
+		return broker.Errorf(broker.ErrInternal, "the broker failed: %d %s", e.Code, reason)
 	case amqp091.ConnectionForced, amqp091.FrameError, amqp091.ChannelError:
 		return broker.Errorf(broker.ErrUnreachable, "the AMQP connection to %s ended: %d %s", c.endpoint.AMQP, e.Code, reason)
 	default:

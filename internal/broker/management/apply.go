@@ -10,6 +10,7 @@ import (
 
 	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
 
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -46,7 +47,7 @@ func (m *Client) declare(ctx context.Context, object topology.Object) error {
 		}, "exchanges/"+vhost+"/"+url.PathEscape(o.Name))
 	case topology.Queue:
 		if m.conn != nil && o.Type() == topology.Quorum {
-			return m.conn.DeclareQueue(o)
+			return m.do(ctx, func(c *amqp.Conn) error { return c.DeclareQueue(o) })
 		}
 		return m.put(ctx, declaration{
 			Durable: o.Durable, AutoDelete: o.AutoDelete, Arguments: orEmpty(o.Arguments),

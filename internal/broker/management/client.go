@@ -53,6 +53,7 @@ type Client struct {
 	conn     *amqp.Conn  // declares and deletes, see UseAMQP. Nil: over HTTP
 	endpoint broker.Endpoint
 	asker    *asker
+	apart    *apart // declares and deletes quorum queues, once UseAMQP was called
 }
 
 // User returns the user of the management API.
@@ -67,7 +68,7 @@ func New(e broker.Endpoint) (*Client, error) {
 	return &Client{
 		api: e.API, vhost: e.VHost, hole: *hole,
 		pool: &pool{}, timeout: cmp.Or(e.RequestTime, requestTimeout), census: &census{}, policies: &sync.Mutex{},
-		endpoint: e, asker: &asker{},
+		endpoint: e, asker: &asker{}, apart: newApart(e),
 	}, nil
 }
 
@@ -75,6 +76,7 @@ func New(e broker.Endpoint) (*Client, error) {
 func (m *Client) Close() {
 	m.pool.close()
 	m.asker.close()
+	m.apart.close()
 }
 
 // with returns a rabbit-hole client whose requests end with ctx, and are sent and fail as all

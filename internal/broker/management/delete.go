@@ -71,6 +71,9 @@ func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Co
 		}
 		only = amqp.Conditions{}
 	}
+	if m.conn != nil && q.Type() == topology.Quorum {
+		return m.do(ctx, func(c *amqp.Conn) error { return c.DeleteQueue(q.Name, only) })
+	}
 	if m.conn != nil {
 		return m.conn.DeleteQueue(q.Name, only)
 	}

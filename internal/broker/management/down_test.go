@@ -3,6 +3,7 @@ package management_test
 import (
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -51,6 +52,10 @@ func TestQueuesOfANodeThatIsDown(t *testing.T) {
 	})
 	if !slices.Equal(state.Down, []string{"bound", "unbound"}) {
 		t.Errorf("down are %v", state.Down)
+	}
+	live, err := m.Live(t.Context(), state, 0)
+	if err != nil || !strings.Contains(strings.Join(live.Unseen, "\n"), "queues whose node is down, which the broker does not list: bound, unbound; ") {
+		t.Errorf("unseen: %q, %v", live.Unseen, err)
 	}
 	nodes[2].Start(t)
 	brokertest.Eventually(t, "the queues to be back", func() bool { return shows(0, 2) })

@@ -57,6 +57,10 @@ func (q livingQueue) leaderless() bool {
 // not be read is in Unseen.
 func (m *Client) Live(ctx context.Context, state topology.State, interval time.Duration) (topology.Live, error) {
 	live := topology.Live{Now: time.Now()}
+	if len(state.Down) > 0 {
+		live.Unseen = append(live.Unseen, fmt.Sprintf("queues whose node is down, which the broker does not list: %s; findings may take them for missing",
+			text.Some(state.Down)))
+	}
 	vhost := url.PathEscape(m.vhost)
 	var rows, dated []livingQueue
 	if err := m.get(ctx, &rows, "queues/"+vhost+queueTotals); err != nil {

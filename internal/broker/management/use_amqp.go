@@ -20,7 +20,8 @@ import (
 //     (source: rabbit_exchange, exchange-delete-in-progress).
 //   - Queues that are deleted take their bindings with them, as above.
 //
-// Once c has ended, nothing more is written over HTTP either: a lock that c held is free, and
+// Quorum queues are declared and deleted on connections of their own, see apart. Once c has ended,
+// nothing more is written over HTTP either: a lock that c held is free, and
 // another process may be writing.
 func (m *Client) UseAMQP(c *amqp.Conn) { m.conn = c }
 

@@ -1,0 +1,184 @@
+package migrate_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/migrate"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Under traffic through four exchanges, one run replaces 300 queues. Whenever a run ends, finished or
+// not, each confirmed message was consumed, or is in its queue or in the hold of it: none is lost.
+func TestThreeHundredAtOnce(t *testing.T) {
+	t.Parallel()
+	if brokertest.Rounds(0, 1) == 0 {
+		t.Skip("a quarter of an hour; it runs each night")
+	}
+	dlxctl := brokertest.Program(t)
+	for _, parallel := range []string{"8", "24"} {
+		//nolint:paralleltest // each wants the machine for itself
+		t.Run(parallel, func(t *testing.T) {
+			f := newFleet(t, brokertest.VHost(t), "classic", "quorum", 300, 0)
+			f.rest, f.atOnce = time.Second, parallel
+			for _, q := range f.queues {
+				defer f.serve(t, q)()
+			}
+			all := map[string]bool{}
+			for run := 1; ; run++ {
+				published, began := f.send(t, 0.5), time.Now()
+				c, stdout, stderr := f.each(t, dlxctl, "-o", "json")
+				results, code := outcomes(t, c, stdout, stderr)
+				maps.Copy(all, published())
+				t.Logf("run %d: exit code %d after %s, %s; load %s", run, code, time.Since(began).Round(time.Second),
+					tallyOf(results), load(t))
+				logUnusual(t, stderr.String())
+				f.accountFor(t, all)
+				if code == 0 {
+					break
+				}
+				if run == 1 {
+					t.Errorf("the first run did not replace all queues")
+				}
+				if run == 10 {
+					t.Fatal("the tenth run did not either")
+				}
+			}
+			var pauses []float64
+			f.paused.Range(func(_, v any) bool {
+				pauses = append(pauses, v.(time.Duration).Seconds()) //nolint:forcetypeassert // serve stores no other
+				return true
+			})
+			slices.Sort(pauses)
+			_, doubled := f.account(t, all)
+			t.Logf("%d published, %d doubled; %d consumers were canceled and got a message again after %.1f s (median), %.1f s at most",
+				len(all), doubled, len(pauses), brokertest.Median(pauses), pauses[len(pauses)-1])
+			if left := f.differing(f.inspect(t)); len(left) > 0 {
+				t.Errorf("not replaced: %v", left)
+			}
+			f.tidy(t)
+		})
+	}
+}
+
+// tallyOf counts outcomes.
+func tallyOf(results map[string]migrate.Result) string {
+	n := map[migrate.Outcome]int{}
+	for _, r := range results {
+		n[r.Outcome]++
+	}
+	return fmt.Sprint(n)
+}
+
+// load returns the load of the machine.
+func load(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// logUnusual logs what a run printed but for its usual steps.
+func logUnusual(t *testing.T, printed string) {
+	t.Helper()
+	for line := range strings.Lines(printed) {
+		if !strings.HasPrefix(line, "replace: ") && !strings.HasPrefix(line, "done: ") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+}
+
+// accountFor says of each confirmed message that no consumer got whether it waits in its queue or in
+// the hold of it. It fails if one does not. What waits is counted again and again, as the counts of
+// quorum queues are late, and consumers still work.
+func (f *fleet) accountFor(t *testing.T, confirmed map[string]bool) {
+	t.Helper()
+	ch := f.target.Channel(t)
+	missing := func() map[string]int {
+		out := map[string]int{}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for mark := range confirmed {
+			if f.seen[mark] == 0 {
+				queue, _, _ := strings.Cut(mark, "/")
+				out[queue]++
+			}
+		}
+		return out
+	}
+	var lost []string
+	for end := time.Now().Add(2 * time.Minute); ; wait(t, time.Second) {
+		lost = lost[:0]
+		held := 0
+		for queue, n := range missing() {
+			waits := 0
+			for _, name := range []string{queue, topology.ReplacementHoldName("shop", queue)} {
+				q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+				if err != nil { // it does not exist, and the channel is closed
+					ch = f.target.Channel(t)
+				}
+				waits += q.Messages
+			}
+			held += n
+			if waits < n {
+				lost = append(lost, fmt.Sprintf("%s: %d did not come, %d wait", queue, n, waits))
+			}
+		}
+		if len(lost) == 0 {
+			t.Logf("%d of %d messages wait in queues and holds; the others were consumed", held, len(confirmed))
+			return
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	slices.Sort(lost)
+	t.Errorf("messages are nowhere:\n%s", strings.Join(lost, "\n"))
+	f.where(t, confirmed)
+}
+
+// Again and again the node cannot elect leaders for six seconds, and so fails to declare quorum
+// queues (541), as a busy one does: a hold, a trial, and queues that are deleted. The run tries
+// again, keeps its lock, and replaces all queues. No message is lost or doubled.
+func TestReplaceWhileDeclarationsFail(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	dlxctl := brokertest.Program(t)
+	node := brokertest.Node(t)
+	f := newFleet(t, node.VHost(t), "classic", "quorum", 12, 0)
+	f.rest, f.atOnce = time.Second, "4"
+	for _, q := range f.queues {
+		defer f.serve(t, q)()
+	}
+	published := f.send(t, 2)
+	// The server of the terms and votes stops answering, while the leaders that there are go on.
+	node.Ctl(t, "eval", `Meta = maps:get(log_meta, maps:get(names, ra_system:fetch(quorum_queues))),
+		spawn(fun() -> [begin sys:suspend(Meta), timer:sleep(6000), sys:resume(Meta), timer:sleep(4000) end
+			|| _ <- lists:seq(1, 12)] end), ok.`)
+	c, stdout, stderr := f.each(t, dlxctl, "-o", "json")
+	results, code := outcomes(t, c, stdout, stderr)
+	if code != 0 {
+		t.Errorf("it exits with %d: %s\n%s", code, tallyOf(results), stderr)
+	}
+	logUnusual(t, stderr.String())
+	if n := strings.Count(stderr.String(), ": trying again in "); n == 0 || strings.Contains(stderr.String(), "with the lock") {
+		t.Errorf("it tried again %d times, or lost its lock:\n%s", n, stderr)
+	}
+	confirmed := published()
+	if lost, doubled := f.account(t, confirmed); lost+doubled > 0 {
+		t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+		f.where(t, confirmed)
+	}
+	if left := f.differing(f.inspect(t)); len(left) > 0 {
+		t.Errorf("not replaced: %v", left)
+	}
+	f.tidy(t)
+}
