@@ -41,7 +41,7 @@ func (x *sender) sendEdited(ctx context.Context) error {
 	}
 	h := in.Holder(hold, amqp.HolderOptions{Messages: ready})
 	var originals []amqp.Held
-	sent := false
+	sent := d.hasStep(x.manifest.Run, recordSent)
 	err = h.Take(ctx, func(m amqp.Held) error {
 		if isRecord(x.manifest.Run, m.Delivery) {
 			sent = sent || m.Headers[headerRecord] == recordSent
@@ -78,7 +78,7 @@ func (x *sender) sendOneEdited(ctx context.Context, publisher *outlet, m amqp.He
 		if err := publish(edited); err != nil {
 			return err
 		}
-		if err := x.worker.note(ctx, "", record(x.manifest.Run, recordSent, 0, 0, nil)); err != nil {
+		if err := x.worker.noteStep(ctx, recordSent); err != nil {
 			return err
 		}
 	}

@@ -218,7 +218,7 @@ func (s *session) sendTaken(ctx context.Context, r Result, taken int) (Result, e
 
 // endTaking notes in the hold that nothing may be taken any more.
 func (w *worker) endTaking(ctx context.Context) error {
-	if err := w.note(ctx, "", record(w.run, recordSending, 0, 0, nil)); err != nil {
+	if err := w.noteStep(ctx, recordSending); err != nil {
 		return err
 	}
 	return w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{})

@@ -333,6 +333,31 @@ func (w *worker) note(ctx context.Context, through string, messages ...amqp091.P
 	return nil
 }
 
+// stepExchange names the exchange that says that a run has come to a step, of which kind is the
+// record.
+func stepExchange(topologyName, run, kind string) string {
+	return topology.HoldName(topologyName, run) + ".is." + kind
+}
+
+// noteStep notes that the run has come to a step. The record in the hold is for older versions of
+// dlxctl: a message-ttl of another team can delete it, and no policy deletes an exchange. A process
+// that did not know the step would take messages again that were sent, or count those that were
+// returned as no doubles.
+func (w *worker) noteStep(ctx context.Context, kind string) error {
+	name := w.desk.Topology.Name
+	if err := w.fanout(ctx, stepExchange(name, w.run, kind), topology.HoldName(name, w.run)); err != nil {
+		return err
+	}
+	return w.note(ctx, "", record(w.run, kind, 0, 0, nil))
+}
+
+// hasStep reports whether a run had come to a step when this process last read the virtual host.
+func (d *Desk) hasStep(run, kind string) bool {
+	state, name := d.last.Load(), stepExchange(d.Topology.Name, run, kind)
+	return state != nil &&
+		slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == name })
+}
+
 // contents is what a hold has.
 type contents struct {
 	reading
@@ -345,7 +370,8 @@ type contents struct {
 	gone   bool // there is no such hold
 }
 
-// readHold reads what the hold of a run has, and gives all of it back.
+// readHold reads what the hold of a run has, and gives all of it back. The records of the steps
+// include those that only an exchange tells, see noteStep.
 func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
 	hold := topology.HoldName(d.Topology.Name, run)
 	conn, err := amqp.DialToConsume(ctx, d.endpoint("reads "+run))
@@ -377,6 +403,11 @@ func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
 	})
 	for digest, n := range digests {
 		c.prints[c.manifest.Key.ofDigest(digest)] += n
+	}
+	for _, step := range []string{recordSending, recordSent, recordReturning} {
+		if d.hasStep(run, step) && c.records != nil {
+			c.records[step]++
+		}
 	}
 	return c, errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
 }

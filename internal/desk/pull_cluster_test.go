@@ -3,6 +3,7 @@ package desk_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,13 +12,23 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
+// On three nodes, a policy with a message-ttl that comes to the hold while a run takes loses nothing
+// and doubles nothing: it is set on one node, the hold is on another, and the policies are read on
+// the third.
+//
 // The node with the leader of a work queue is killed while a pull copies, and around the
 // transaction in which it acknowledges. The pull works on that node, or on another one: then it is
 // resumed while the node is down. Nothing is lost. Nothing is doubled but what the run says, and of
 // a pull on another node nothing.
-func TestTheLeaderOfAQueueIsKilledInAPull(t *testing.T) {
+func TestTheDeskOnThreeNodes(t *testing.T) {
 	t.Parallel()
 	nodes := brokertest.Cluster(t)
+	for _, kind := range ttlKinds() {
+		for name, returned := range map[string]bool{"resumed": false, "returned": true} {
+			//nolint:paralleltest // before a node is killed
+			t.Run(kind+", "+name, func(t *testing.T) { setATTLOnAnotherNode(t, nodes, kind, returned) })
+		}
+	}
 	type round struct {
 		at        string
 		otherNode bool
@@ -43,6 +54,33 @@ func TestTheLeaderOfAQueueIsKilledInAPull(t *testing.T) {
 		}
 		killTheLeader(t, fmt.Sprintf("%s, on another node %t", r.at, r.otherNode), nodes, at, r.otherNode)
 	}
+}
+
+// setATTLOnAnotherNode sets a message-ttl on the hold of a run that takes.
+func setATTLOnAnotherNode(t *testing.T, nodes []*brokertest.Server, kind string, returned bool) {
+	t.Helper()
+	s := newShopOn(t, nodes[0].VHost(t), shopFile("quorum"))
+	second, third := nodes[1].See(t, s.target), &shop{target: nodes[2].See(t, s.target)}
+	s.target.URL = second.URL
+	s.desk, s.ch = s.deskOn(t, s.target).Holding().Copying(100), s.target.Confirming(t)
+	chosen, rest := s.bury(t, 1200)
+	p, err := s.desk.Propose(t.Context(), request(t, desk.Replay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
+		if p.Phase == desk.Taking && p.Done == 150 {
+			if leader := s.target.Queue(t, "shop.desk."+p.Run)["leader"]; leader != nodes[1].Name(t) {
+				t.Errorf("the leader of the hold is %v", leader)
+			}
+			third.hurry(t, kind, 1)
+		}
+	})
+	if err != nil || !strings.Contains(r.Stopped, "would delete the messages in shop.desk.") {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	s.end(t, kind, r.Run, returned, len(chosen))
+	s.whole(t, chosen, rest)
 }
 
 // killTheLeader kills the first node at that moment of a pull that works on another node, or not.

@@ -86,7 +86,7 @@ func (w *worker) beginReturn(ctx context.Context, m *manifest, has *contents) (m
 			return 0, 0, err
 		}
 	}
-	return has.messages, inDoubt, w.note(ctx, "", record(w.run, recordReturning, 0, 0, nil))
+	return has.messages, inDoubt, w.noteStep(ctx, recordReturning)
 }
 
 // giveBack returns where a message of the hold goes back to.

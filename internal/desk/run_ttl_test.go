@@ -148,6 +148,93 @@ func TestATTLThatComesAfterTheTakingLosesNothing(t *testing.T) {
 	}
 }
 
+// A policy deletes the record that a run is being returned. The program is killed while it gives
+// back, and the run is returned again: the run knows it still, and no message is doubled.
+func TestATTLThatDeletesTheRecordOfAReturnDoublesNothing(t *testing.T) {
+	t.Parallel()
+	for _, kind := range ttlKinds() {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, "quorum")
+			chosen, rest := s.bury(t, 1000)
+			run := s.takenOnly(t, len(chosen))
+			s.hurry(t, kind, 1)
+			k := task{Run: run, Return: true, StallIn: desk.Sending, StallAt: len(chosen) / 2}
+			if !s.start(t, k, func(line string) bool { return line == "stalled" }).ended(t) {
+				t.Fatal("the child was not killed")
+			}
+			if _, err := s.desk.Resume(t.Context(), run, nil, nil); !errors.Is(err, desk.ErrRefused) ||
+				!strings.Contains(err.Error(), "is being returned") {
+				t.Errorf("resumed: %v", err)
+			}
+			if r, err := s.desk.Return(t.Context(), run, nil); err != nil || !r.Ended || r.DoubledAtMost > 0 {
+				t.Errorf("%+v, %v", r, err)
+			}
+			s.whole(t, chosen, rest)
+		})
+	}
+}
+
+// The record that all is taken is deleted from the hold, as a message-ttl can. Resumed, the run knows
+// it still: it misses no message, and counts what the killed process had in flight.
+func TestARunKnowsThatAllIsTakenWithoutItsRecord(t *testing.T) {
+	t.Parallel()
+	const inFlight = 20
+	s := newShop(t, "quorum")
+	chosen, rest := s.bury(t, 600)
+	k := task{
+		Action: desk.Replay, Send: desk.SendOptions{InFlight: inFlight}, Hold: true, StallIn: desk.Sending,
+		StallAt: len(chosen) / 2,
+	}
+	if !s.start(t, k, func(line string) bool { return line == "stalled" }).ended(t) {
+		t.Fatal("the child was not killed")
+	}
+	run := s.onlyRun(t)
+	if n := s.forget(t, run, "sending"); n != 1 {
+		t.Fatalf("%d records", n)
+	}
+	r, err := s.desk.Resume(t.Context(), run, nil, nil)
+	if err != nil || !r.Ended || r.Missing > 0 || r.DoubledAtMost != inFlight {
+		t.Errorf("%+v, %v", r, err)
+	}
+	lost, doubled := compareCounts(append(chosen, rest...),
+		append(identities(s.drained(t, "billing")), identities(s.drained(t, "billing.dead"))...))
+	if lost > 0 || doubled > inFlight {
+		t.Errorf("%d lost, %d doubled", lost, doubled)
+	}
+	s.tidy(t)
+}
+
+// forget deletes the records of a kind from the hold of a run, and returns how many.
+func (s *shop) forget(t *testing.T, run, kind string) (n int) {
+	t.Helper()
+	hold := "shop.desk." + run
+	// What the killed process had comes back a moment after its connections have ended.
+	held := 0
+	brokertest.Eventually(t, "a hold without a consumer", func() bool {
+		q, err := s.ch.QueueDeclarePassive(hold, true, false, false, false, nil)
+		held = q.Messages
+		return err == nil && q.Consumers == 0 && held > 0
+	}, &held)
+	ch := s.target.Channel(t)
+	deliveries, err := ch.Consume(hold, "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range held {
+		if d := <-deliveries; d.Headers["desk-record"] == kind {
+			if err := d.Ack(false); err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+	}
+	if err := ch.Close(); err != nil { // the rest goes back
+		t.Fatal(err)
+	}
+	return n
+}
+
 // hurry sets a policy of another team that deletes what comes into a hold after some milliseconds.
 func (s *shop) hurry(tb testing.TB, kind string, ttl int) {
 	tb.Helper()

@@ -337,7 +337,12 @@ func (s *session) deleteForever(ctx context.Context, r Result, messages int) (Re
 	if has.messages != messages {
 		return r, fmt.Errorf("the hold has %d messages, and %d were taken", has.messages, messages)
 	}
-	hold := topology.HoldName(s.worker.desk.Topology.Name, s.manifest.Run)
+	// The hold has its own record of that, and nothing can be taken any more.
+	name := s.worker.desk.Topology.Name
+	if err := s.worker.conn.DeleteExchange(stepExchange(name, s.manifest.Run, recordSending), amqp.Conditions{}); err != nil {
+		return r, err
+	}
+	hold := topology.HoldName(name, s.manifest.Run)
 	// These messages are discarded: the hold has what the list says and nothing else, and nothing
 	// but this run, whose only worker this process is, puts messages into it.
 	if err := s.worker.conn.DeleteQueue(hold, amqp.Conditions{}); err != nil {

@@ -16,9 +16,13 @@ import (
 type Pattern struct{ expression *regexp2.Regexp }
 
 // Compile reads a pattern as the broker does: as Perl's. Many begin with (?!amq\.), which the
-// standard library does not know.
+// standard library does not know. With the option, \w, \d and [[:alpha:]] are what they are for the
+// broker; but it hides some of what cannot be read, such as \Q.
 func Compile(s string) (*Pattern, error) {
-	expression, err := regexp2.Compile(s, regexp2.None)
+	if _, err := regexp2.Compile(s, regexp2.None); err != nil {
+		return nil, err
+	}
+	expression, err := regexp2.Compile(s, regexp2.RE2)
 	if err != nil {
 		return nil, err
 	}

@@ -41,3 +41,36 @@ func TestDisjoint(t *testing.T) {
 		}
 	}
 }
+
+// Patterns match as those of the broker do (4.3.6, measured), or cannot be read.
+func TestMatches(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{`^[[:alpha:]]+\.desk`, "shop.desk.x", true},
+		{`^[^[:digit:]]+$`, "abc", true},
+		{`^(?!amq\.).*`, "shop", true},
+		{`(?i)^SHOP`, "shop", true},
+		{`^(?>shop)\.`, "shop.x", true},
+		{`(a)\1`, "aa", true},
+		{`(?<!x)a`, "ba", true},
+		{`^\w+$`, "größe", false},
+		{`\d`, "٣", false},
+		{`\s`, "\u00a0", false},
+	} {
+		p, err := pattern.Compile(tc.pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := p.Matches(tc.name); err != nil || got != tc.want {
+			t.Errorf("%s and %s: %t, %v", tc.pattern, tc.name, got, err)
+		}
+	}
+	for _, s := range []string{`^\Qshop.\Edesk`, `^shop\.++desk`, `^(?|a|b)$`, `^a\Kb`} {
+		if _, err := pattern.Compile(s); err == nil {
+			t.Errorf("%s can be read", s)
+		}
+	}
+}

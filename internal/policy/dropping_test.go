@@ -65,3 +65,24 @@ func TestDropping(t *testing.T) {
 		})
 	}
 }
+
+// Of two operator policies of equal priority the broker takes either. The one that deletes dead
+// letters is assumed to be in effect, wherever it is in the list.
+func TestAHarmfulOperatorPolicyAmongEquals(t *testing.T) {
+	t.Parallel()
+	limit := topology.Policy{
+		Name: "limit", Pattern: ".*", ApplyTo: "queues", Definition: topology.Arguments{"consumer-timeout": int64(1_000_000)},
+	}
+	ttl := topology.Policy{
+		Name: "ttl", Pattern: ".*", ApplyTo: "queues", Definition: topology.Arguments{"message-ttl": int64(1)},
+	}
+	dead := topology.Queue{
+		Name: "a.dead", Arguments: quorum(nil), Label: topology.Label{Role: topology.RoleDeadLetter},
+	}
+	for _, list := range [][]topology.Policy{{limit, ttl}, {ttl, limit}} {
+		set := policy.Foreign(topology.State{OperatorPolicies: list}, "shop")
+		if p, ok := set.Operator(dead); !ok || p.Name != "ttl" {
+			t.Errorf("%s, %t", p.Name, ok)
+		}
+	}
+}

@@ -134,17 +134,28 @@ func (s *Set) Harms(q topology.Queue, definition topology.Arguments) []string {
 // without those that are not in the set, and its harmful keys. Between policies of
 // equal priority the broker chooses as it likes: a harmful one is assumed to be chosen.
 func (s *Set) Harmful(q topology.Queue) (topology.Policy, []string) {
-	var best topology.Policy
-	var keys []string
-	found := false
-	for _, p := range s.policies {
-		if !s.harmful || found && (p.Priority < best.Priority || p.Priority == best.Priority && len(keys) > 0) ||
-			!s.Reaches(p, q) {
+	if !s.harmful {
+		return topology.Policy{}, nil
+	}
+	p, keys, _ := s.worst(s.policies, q, s.Reaches)
+	return p, keys
+}
+
+// worst returns the policy of list that is in effect on a queue, and its harmful keys.
+func (s *Set) worst(
+	list []topology.Policy, q topology.Queue, applies func(topology.Policy, topology.Queue) bool,
+) (best topology.Policy, keys []string, found bool) {
+	for _, p := range list {
+		if found && p.Priority < best.Priority || !applies(p, q) {
 			continue
 		}
-		best, keys, found = p, s.Harms(q, p.Definition), true
+		harms := s.Harms(q, p.Definition)
+		if found && p.Priority == best.Priority && (len(keys) > 0 || len(harms) == 0) {
+			continue
+		}
+		best, keys, found = p, harms, true
 	}
-	return best, keys
+	return best, keys, found
 }
 
 // mayHarm reports whether a policy has a key that is harmful for some role: as a

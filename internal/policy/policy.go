@@ -77,9 +77,11 @@ func (s *Set) MatchesExchange(p topology.Policy, e topology.Exchange) bool {
 	return slices.Contains([]string{"exchanges", "all", ""}, p.ApplyTo) && s.matches(p, e.Name)
 }
 
-// Operator returns the operator policy that applies to a queue.
+// Operator returns the operator policy that applies to a queue. Between policies of equal priority
+// the broker chooses as it likes: one that is harmful for a generated queue is assumed to be chosen.
 func (s *Set) Operator(q topology.Queue) (topology.Policy, bool) {
-	return s.Strongest(s.state.OperatorPolicies, q)
+	p, _, found := s.worst(s.state.OperatorPolicies, q, s.Applies)
+	return p, found
 }
 
 // Applied is a policy that is in effect on a queue.
