@@ -27,7 +27,6 @@ import (
 // on stdout, and it prints nothing.
 var errFindings = errors.New("the audit found something")
 
-// auditCommand is the command audit.
 type auditCommand struct {
 	app           *app
 	failOn        string
@@ -362,7 +361,6 @@ func (k *auditCommand) inspect(ctx context.Context, vhost string) (audit.Input, 
 	return audit.Input{State: state, Live: &live}, err
 }
 
-// readBaseline reads the file of --baseline.
 func (k *auditCommand) readBaseline() (audit.Baseline, error) {
 	if k.baseline == "" {
 		return audit.Baseline{}, nil
@@ -412,7 +410,6 @@ func (k *auditCommand) show(result audit.Result) error {
 	})
 }
 
-// rules lists the rules.
 func (k *auditCommand) rules() error {
 	if k.app.output == "json" {
 		return jsondoc.Write(k.app.stdout, audit.RuleList(audit.Rules()))
@@ -420,7 +417,6 @@ func (k *auditCommand) rules() error {
 	return audit.WriteRules(k.app.stdout)
 }
 
-// explainRule explains one rule.
 func (k *auditCommand) explainRule() error {
 	if err := knownRule(k.explain); err != nil {
 		return err

@@ -27,7 +27,6 @@ type deskAct struct {
 // newAct returns the part of a command that does an action.
 func newAct(a *app, action desk.Action) deskAct { return deskAct{app: a, ask: desk.DefaultAsk(action)} }
 
-// add adds the flags.
 func (k *deskAct) add(c *cobra.Command) {
 	f := c.Flags()
 	k.choose.add(c)
@@ -37,7 +36,6 @@ func (k *deskAct) add(c *cobra.Command) {
 	k.addConsent(f)
 }
 
-// addConsent adds the flags that say yes.
 func (k *deskAct) addConsent(f *pflag.FlagSet) {
 	f.BoolVar(&k.yes, "yes", false, "do it; without this flag the command only shows what it would do")
 	f.IntVar(&k.expect, "expect", 0, "refuse to do it if not exactly `N` messages are chosen")

@@ -13,7 +13,6 @@ import (
 // allowFlag is --allow of the commands that send messages: the queues that may drop them.
 type allowFlag struct{ values []string }
 
-// add adds the flag.
 func (k *allowFlag) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&k.values, "allow", nil,
 		"send although a queue would drop or delete messages: `"+desk.DropsMessages+"=QUEUE`; repeat the flag for several")

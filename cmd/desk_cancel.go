@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// deskCancelCommand is the command desk run cancel.
 type deskCancelCommand struct {
 	app  *app
 	name string

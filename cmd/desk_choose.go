@@ -33,7 +33,6 @@ func (k *chooseFlags) add(c *cobra.Command) {
 	k.addLook(c)
 }
 
-// addChoice adds the flags that choose messages.
 func (k *chooseFlags) addChoice(f *pflag.FlagSet) {
 	f.StringVar(&k.Where, "where", "", "choose the messages for which `EXPR` is true; see docs/looking.md")
 	f.StringArrayVar(&k.Handles, "handle", nil,

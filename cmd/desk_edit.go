@@ -17,7 +17,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// deskEditCommand is the command desk edit.
 type deskEditCommand struct {
 	deskAct
 	bodyFile string
@@ -75,7 +74,6 @@ Without --yes, edit shows the difference and sends nothing.`,
 	return c
 }
 
-// run edits one message.
 func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 	d, closeDesk, err := k.app.openAct(c.Context(), k.choose)
 	if err != nil {

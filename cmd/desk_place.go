@@ -302,7 +302,6 @@ func oneRun(c *cobra.Command, args []string) error {
 		c.CommandPath(), len(args))}
 }
 
-// findRun returns the run of that name.
 func findRun(runs []desk.Run, id string) (desk.Run, error) {
 	var names []string
 	for _, r := range runs {

@@ -7,7 +7,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// deskRestoreCommand is the command desk restore.
 type deskRestoreCommand struct{ deskAct }
 
 func newDeskRestore(a *app) *cobra.Command {

@@ -12,7 +12,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
-// deskResumeCommand is the command desk run resume.
 type deskResumeCommand struct {
 	app    *app
 	name   string
@@ -50,7 +49,6 @@ Without --yes, resume shows which runs it would continue.`,
 	return c
 }
 
-// run resumes the runs.
 func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
 	if _, err := k.limits.Over(desk.SendOptions{}, c.Flags().Changed); err != nil {
 		return usageError{err}
@@ -113,7 +111,6 @@ func (k *deskResumeCommand) runs(c *cobra.Command, d *desk.Desk, args []string) 
 	return []desk.Run{r}, err
 }
 
-// resume continues one run.
 func (k *deskResumeCommand) resume(c *cobra.Command, d *desk.Desk, r desk.Run) (desk.Result, error) {
 	o, err := k.limits.Over(r.Send, c.Flags().Changed)
 	if err != nil {

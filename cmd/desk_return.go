@@ -6,7 +6,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// deskReturnCommand is the command desk run return.
 type deskReturnCommand struct {
 	app   *app
 	name  string

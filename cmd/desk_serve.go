@@ -15,7 +15,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// deskServeCommand is the command desk serve.
 type deskServeCommand struct {
 	app       *app
 	look      chooseFlags

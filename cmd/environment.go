@@ -29,7 +29,6 @@ func consents(flag string) bool {
 	}, flag)
 }
 
-// ownVariable names the variable of a flag.
 func ownVariable(flag string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }

@@ -35,7 +35,6 @@ func generators(a *app) []*cobra.Command {
 	return []*cobra.Command{newRights(a), newCompile(a), newSchema(a), newMan(a)}
 }
 
-// alertsCommand is the command generate alerts.
 type alertsCommand struct {
 	app     *app
 	options generate.AlertOptions
@@ -114,7 +113,6 @@ alerts'.`,
 	}
 }
 
-// argsCommand is the command generate args.
 type argsCommand struct {
 	app  *app
 	lang string

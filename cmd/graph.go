@@ -10,7 +10,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// graphCommand is the command graph.
 type graphCommand struct {
 	app         *app
 	objects     objectFlags
@@ -48,7 +47,6 @@ With --broker it draws what the virtual host has.`,
 	return c
 }
 
-// run draws the graph.
 func (k *graphCommand) run(c *cobra.Command, queues []string) error {
 	have, err := k.objects.read(c, k.definitions, queues...)
 	if err != nil {

@@ -27,7 +27,6 @@ type messageFlags struct {
 	read func(name string) ([]byte, error) // reads a schema; nil is readSchema
 }
 
-// register adds the flags to a command.
 func (m *messageFlags) register(c *cobra.Command) {
 	f := c.Flags()
 	f.StringArrayVar(&m.protosets, "protoset", nil, "`FILE` with a descriptor set of protobuf; may be repeated")
@@ -148,7 +147,6 @@ func (m *messageFlags) redactors(t topology.Compiled) (func(workQueue string) *r
 // checked before, so that it is one of a flag.
 func badRule(err error) error { return usageError{fmt.Errorf("--redact: %w", err)} }
 
-// redactions returns the rules of --redact.
 func (m *messageFlags) redactions() redact.Rules {
 	var r redact.Rules
 	for _, v := range m.redact {
@@ -177,7 +175,6 @@ func merged(a, b redact.Rules) redact.Rules {
 	}
 }
 
-// readSchema reads a file with a schema.
 func readSchema(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

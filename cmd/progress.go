@@ -64,7 +64,6 @@ func (a *app) startProgress(p *progress) *progress {
 	return p
 }
 
-// step counts one step.
 func (p *progress) step() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,7 +23,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// statusCommand is the command status.
 type statusCommand struct {
 	app      *app
 	filter   status.Filter
@@ -166,7 +165,6 @@ func (k *statusCommand) checkFilter(all []topology.Compiled) error {
 	return nil
 }
 
-// print prints reports once.
 func (k *statusCommand) print(reports []status.Report) error {
 	width, height := k.app.screenSize()
 	if k.app.output == "json" || height == 0 {

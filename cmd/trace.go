@@ -17,7 +17,6 @@ import (
 // errLost is the error of a message that is lost. It is an answer and prints nothing.
 var errLost = errors.New("the message is lost")
 
-// traceCommand is the command trace.
 type traceCommand struct {
 	app        *app
 	objects    objectFlags

@@ -75,7 +75,6 @@ func isTypeError(err error) bool {
 	return is
 }
 
-// entry reads one entry.
 func (b Baseline) entry(node *yamlv3.Node) (Entry, error) {
 	fail := func(format string, args ...any) (Entry, error) {
 		return Entry{}, fmt.Errorf("%s:%d: %s", b.file, node.Line, fmt.Sprintf(format, args...))

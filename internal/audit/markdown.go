@@ -52,7 +52,6 @@ func WriteMarkdown(w io.Writer, r Result) error {
 	return b.Flush()
 }
 
-// severitySign returns the sign of a severity in a table.
 func severitySign(s Severity) string {
 	if s == Error {
 		return ":x:"
@@ -103,7 +102,6 @@ func codeSpan(s string) string {
 	return "`" + s + "`"
 }
 
-// longestBackticks returns the length of the longest run of backticks.
 func longestBackticks(s string) int {
 	longest, run := 0, 0
 	for _, c := range s {

@@ -116,7 +116,6 @@ func (x *index) pairs(pick func(q *queue, list []topology.Policy) []pair) (found
 	return found, queues
 }
 
-// namedPolicy returns the policy of that name.
 func (x *index) namedPolicy(name string) topology.Policy {
 	i := slices.IndexFunc(x.State.Have.Policies, func(p topology.Policy) bool { return p.Name == name })
 	return x.State.Have.Policies[i]

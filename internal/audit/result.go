@@ -110,7 +110,6 @@ func (r Result) counts() string {
 		text.Count(r.Count(Note), "note")
 }
 
-// ruleFindings are the findings of one rule and severity.
 type ruleFindings struct {
 	rule     string
 	severity Severity

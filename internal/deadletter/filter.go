@@ -47,7 +47,6 @@ func NewFilter(expression string) (*Filter, error) {
 	return compile(expression, expr.AsBool())
 }
 
-// compile compiles an expression of a kind.
 func compile(expression string, kind expr.Option) (*Filter, error) {
 	if len(expression) > filterBytes {
 		return nil, fmt.Errorf("the filter has %d bytes; the limit is %d", len(expression), filterBytes)

@@ -175,7 +175,6 @@ func (b *builder) priority() int64 {
 	return whole
 }
 
-// record makes the record of the object.
 func (b *builder) record(o topology.Object) record {
 	r := record{object: o, at: b.at, line: b.lineAt(b.at)}
 	if _, ok := b.fields["vhost"]; ok {

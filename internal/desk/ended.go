@@ -147,7 +147,6 @@ func (d *Desk) keep(ctx context.Context, e EndedRun) {
 // milliseconds, and 5 seconds at most. It waits for those of all who act at the desk.
 func (d *Desk) AwaitRecords() { d.root().records.Wait() }
 
-// writeRecord writes the record of a run.
 func (d *Desk) writeRecord(ctx context.Context, e EndedRun) error {
 	m := amqp091.Publishing{Type: recordType, MessageId: e.Run, Timestamp: e.EndedAt}
 	return d.writeLog(ctx, "records "+e.Run, e, m)

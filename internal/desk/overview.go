@@ -134,7 +134,6 @@ func (d *Desk) deadLetterQueues() []QueueOverview {
 	return out
 }
 
-// glance looks at the head of a queue.
 func (d *Desk) glance(ctx context.Context, q *QueueOverview, o LookOptions) error {
 	if !q.Exists || q.Messages == 0 || o.Messages == 0 {
 		if q.Messages > 0 {

@@ -328,7 +328,6 @@ func (c *choice) queues() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// propose returns the proposal.
 func (c *choice) propose(ctx context.Context, looked Looked, state topology.State) (Proposal, error) {
 	p := Proposal{
 		Request: c.request, Looked: looked, Chosen: c.chosen, ReplayedBefore: c.replayed, Copies: c.copies,

@@ -56,7 +56,6 @@ func ParseWebhook(webhook string) (Target, error) {
 	return Target{Address: a, Name: a.Name}, nil
 }
 
-// wants reports whether a notice is for the target.
 func (t Target) wants(n Notice) bool {
 	return (len(t.Severities) == 0 || slices.Contains(t.Severities, n.Severity)) &&
 		(len(t.Owners) == 0 || slices.Contains(t.Owners, n.Owner))

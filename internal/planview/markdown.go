@@ -262,7 +262,6 @@ func escape(s string) string {
 	return strings.NewReplacer("*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;").Replace(s)
 }
 
-// longestRun returns the length of the longest run of r in s.
 func longestRun(s string, r rune) int {
 	longest, run := 0, 0
 	for _, c := range s {

@@ -58,7 +58,6 @@ type question struct {
 	Reason   trace.Cause `json:"reason"`
 }
 
-// opened is the answer to open.
 type opened struct {
 	// Audit is the document that "dlxctl audit FILE -o json" prints.
 	Audit json.RawMessage `json:"audit"`
@@ -82,7 +81,6 @@ type picture struct {
 	SVG string `json:"svg"`
 }
 
-// imported is the answer to import.
 type imported struct {
 	Name      string `json:"name"`
 	Text      string `json:"text"`
@@ -226,7 +224,6 @@ func (p *Page) write(h definitions.VHost) (imported, error) {
 	return imported{Name: file.Name, Text: string(file.Data), Queues: result.Queues, Exchanges: result.Exchanges}, nil
 }
 
-// follow traces one message.
 func follow(h definitions.VHost, q question) (traced, error) {
 	if q.Exchange != "" {
 		var names []string

@@ -136,7 +136,6 @@ func quietText(n *yaml.Node, lookup func(string) (string, bool)) string {
 	return ""
 }
 
-// apply merges one overlay.
 func (o *overlays) apply(root *yaml.Node) {
 	for _, p := range o.pairs(root, "the overlay") {
 		switch {

@@ -75,7 +75,6 @@ func (d *decoder) queues(f fields) {
 	}
 }
 
-// queue returns the queue of that name.
 func (d *decoder) queue(name string) (Queue, bool) {
 	i, ok := d.places.queues[name]
 	if !ok {

@@ -81,7 +81,6 @@ func (t *tree) built(d *decoder) *yaml.Node {
 	return &out
 }
 
-// having returns the trees that have a key.
 func having(trees []*tree, name string) []*tree {
 	var out []*tree
 	for _, t := range trees {

@@ -87,7 +87,6 @@ func (t *textWriter) head() {
 	}
 }
 
-// problems writes the problems, or the notes.
 func (t *textWriter) problems(notes bool) {
 	kind, style := "problem", t.o.Style.Danger
 	if notes {

@@ -193,7 +193,6 @@ func (l listing) exchangePolicies() map[string]string {
 	return out
 }
 
-// disabledFlags returns the feature flags that are disabled.
 func (l listing) disabledFlags() []string {
 	var out []string
 	for _, f := range l.flags {

@@ -193,7 +193,6 @@ type commandAnswer struct {
 	Command string `json:"command"`
 }
 
-// runAnswer names a run.
 type runAnswer struct {
 	Run string `json:"run"`
 }

@@ -61,7 +61,6 @@ type work func(context.Context, func(desk.Progress)) (desk.Result, error)
 // maxJobs is how many jobs the page remembers.
 const maxJobs = 50
 
-// jobAnswer names a job.
 type jobAnswer struct {
 	Job string `json:"job"`
 }

@@ -236,7 +236,6 @@ func firstName(leaf *x509.Certificate, otherwise string) string {
 	return otherwise
 }
 
-// readToken reads the token of a file.
 func readToken(path string) (string, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the person names the file
 	if err != nil {

@@ -58,7 +58,6 @@ type queuesAnswer struct {
 	Command string    `json:"command"`
 }
 
-// runsAnswer is the runs.
 type runsAnswer struct {
 	Runs    []shownRun `json:"runs"`
 	Command string     `json:"command"`
@@ -196,7 +195,6 @@ type endedAnswer struct {
 	Command string `json:"command"`
 }
 
-// endedRun is the record of a run that has ended.
 type endedRun struct {
 	Run      string    `json:"run"`
 	Action   string    `json:"action"`

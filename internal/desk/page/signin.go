@@ -157,7 +157,6 @@ func (a attempt) text() string {
 	return strings.Join([]string{a.state, a.nonce, a.verifier, base64.RawURLEncoding.EncodeToString([]byte(a.to))}, ".")
 }
 
-// parseAttempt reads the text of an attempt.
 func parseAttempt(text string) (a attempt, ok bool) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 4 || slices.Contains(parts[:3], "") {

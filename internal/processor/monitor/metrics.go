@@ -128,7 +128,6 @@ func Metrics() []Metric {
 	}
 }
 
-// definition returns the metric with that name.
 func definition(name string) Metric {
 	all := Metrics()
 	return all[slices.IndexFunc(all, func(m Metric) bool { return m.Name == name })]
