@@ -119,7 +119,7 @@ func (k *auditCommand) run(c *cobra.Command, args []string) error {
 		reports = append(reports, audit.Run(in))
 	}
 	result := accepted.Apply(reports, time.Now())
-	result.Source, result.Files = source, len(args) > 0 || k.named(c)
+	result.Source = source
 	if k.writeBaseline != "" {
 		return k.saveBaseline(result)
 	}
@@ -430,10 +430,6 @@ func knownRule(id string) error {
 	if _, known := audit.RuleByID(id); known {
 		return nil
 	}
-	ids := audit.RuleIDs()
-	near := ""
-	if best := topology.Nearest(id, ids); best != "" {
-		near = fmt.Sprintf("; did you mean %q?", best)
-	}
-	return usageError{fmt.Errorf("there is no rule %q, see 'dlxctl audit --rules'%s", id, near)}
+	return usageError{fmt.Errorf("there is no rule %q, see 'dlxctl audit --rules'%s", id,
+		topology.Suggestion(id, audit.RuleIDs()))}
 }

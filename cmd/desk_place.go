@@ -13,7 +13,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/policy"
-	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -247,7 +246,7 @@ func placeOf(d *desk.Desk, argument string) (deskPlace, error) {
 			text.List(text.Names(queues)), argument)}
 	}
 	err := fmt.Errorf("no dead-letter queue of %q was found on the broker", name)
-	if fix := spec.DidYouMean(name, d.Topology.WorkQueueNames(), ""); fix != "" {
+	if fix := topology.DidYouMean(name, d.Topology.WorkQueueNames(), ""); fix != "" {
 		return deskPlace{}, usageError{fmt.Errorf("%w; %s", err, fix)}
 	}
 	return deskPlace{}, usageError{fmt.Errorf("%w; 'dlxctl desk' lists those that were found; name the queue without @", err)}
@@ -311,7 +310,7 @@ func findRun(runs []desk.Run, id string) (desk.Run, error) {
 		names = append(names, r.ID)
 	}
 	err := fmt.Errorf("%w: no run %q is in progress; it has ended, or never was", desk.ErrRefused, id)
-	switch fix := spec.DidYouMean(id, names, ""); {
+	switch fix := topology.DidYouMean(id, names, ""); {
 	case fix != "":
 		return desk.Run{}, fmt.Errorf("%w; %s", err, fix)
 	case len(names) > 0:

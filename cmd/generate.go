@@ -11,6 +11,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/generate"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -88,7 +89,7 @@ func (k *alertsCommand) run() error {
 	}
 	o.VHost = vhost
 	if k.app.output == "json" {
-		return generate.WriteAlertsJSON(k.app.stdout, generate.Alerts(t, o))
+		return text.WriteJSON(k.app.stdout, generate.Alerts(t, o)) // Prometheus reads JSON too
 	}
 	return generate.WriteAlerts(k.app.stdout, generate.Alerts(t, o))
 }
@@ -108,7 +109,7 @@ alerts'.`,
 			if err != nil {
 				return err
 			}
-			return generate.WriteDashboard(a.stdout, generate.MakeDashboard(t, vhost))
+			return text.WriteJSON(a.stdout, generate.MakeDashboard(t, vhost))
 		},
 	}
 }
@@ -202,7 +203,7 @@ func noWorkQueue(t topology.Compiled, name string) error {
 	}
 	names := t.WorkQueueNames()
 	return fmt.Errorf("the topology %q has no queue %q; %s", t.Name, name,
-		spec.DidYouMean(name, names, "'dlxctl status --all' lists its queues"))
+		topology.DidYouMean(name, names, "'dlxctl status --all' lists its queues"))
 }
 
 // loadPlaced reads the topology, and its virtual host.

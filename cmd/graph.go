@@ -76,9 +76,5 @@ func known(queue string, names []string) error {
 	if slices.Contains(names, queue) {
 		return nil
 	}
-	err := fmt.Errorf("queue %q does not exist", queue)
-	if near := topology.Nearest(queue, names); near != "" {
-		err = fmt.Errorf("%w; did you mean %q?", err, near)
-	}
-	return usageError{err}
+	return usageError{fmt.Errorf("queue %q does not exist%s", queue, topology.Suggestion(queue, names))}
 }

@@ -175,11 +175,8 @@ func checkQueues(in trace.Input) error {
 	names := in.State.Have.QueueNames()
 	for queue := range in.QueueFailures {
 		if !slices.Contains(names, queue) {
-			err := fmt.Errorf("--fail names the queue %q, which does not exist", queue)
-			if near := topology.Nearest(queue, names); near != "" {
-				err = fmt.Errorf("%w; did you mean %q?", err, near)
-			}
-			return usageError{err}
+			return usageError{fmt.Errorf("--fail names the queue %q, which does not exist%s", queue,
+				topology.Suggestion(queue, names))}
 		}
 	}
 	return nil

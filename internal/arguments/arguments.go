@@ -198,10 +198,7 @@ func among(words ...string) check {
 		case slices.Contains(words, s):
 			return "", ""
 		}
-		if near := topology.Nearest(s, words); near != "" {
-			return fmt.Sprintf("%q", s), fmt.Sprintf("did you mean %q?", near)
-		}
-		return fmt.Sprintf("%q", s), "write " + text.Or(words)
+		return fmt.Sprintf("%q", s), topology.DidYouMean(s, words, "write "+text.Or(words))
 	}
 }
 

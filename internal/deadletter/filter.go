@@ -185,13 +185,9 @@ func filterError(err error) error {
 	}
 	message := at.Message
 	if m := unknownName.FindStringSubmatch(message); m != nil {
-		message = fmt.Sprintf("unknown name %q; ", m[1])
 		known := append(FilterNames(), functionNames()...)
-		if near := topology.Nearest(m[1], known); near != "" {
-			message += fmt.Sprintf("did you mean %q?", near)
-		} else {
-			message += "a filter knows " + strings.Join(known, ", ")
-		}
+		message = fmt.Sprintf("unknown name %q; %s", m[1],
+			topology.DidYouMean(m[1], known, "a filter knows "+strings.Join(known, ", ")))
 	}
 	switch message {
 	case `unexpected token Operator("=")`:
