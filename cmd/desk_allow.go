@@ -39,14 +39,3 @@ func allowLine(c *cobra.Command, queues []string, more ...string) string {
 	}
 	return commandLine(c, c.Flags().Args(), append(words, more...)...)
 }
-
-// nextStepError is an error with the command that does it nevertheless.
-type nextStepError struct {
-	err  error
-	next string
-}
-
-func (e nextStepError) Error() string { return withSteps(e.err, []string{e.next}) }
-
-// Unwrap returns the cause.
-func (e nextStepError) Unwrap() error { return e.err }

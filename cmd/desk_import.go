@@ -108,7 +108,7 @@ func (k *deskImportCommand) publish(c *cobra.Command, d *desk.Desk, args []strin
 		next = fmt.Sprintf("some or all of the next %s may be in %s too; look which, and add to --skip how many there are: %s",
 			text.Count(im.Doubtful, "message"), text.Name(queue), commandLine(c, args, "--yes"))
 	}
-	return &deskPartError{err: err, next: []string{next}}
+	return &deskPartError{stepsError{err, []string{next}}}
 }
 
 func changedText(changed int) string {

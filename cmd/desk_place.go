@@ -301,7 +301,12 @@ func oneRun(c *cobra.Command, args []string) error {
 		c.CommandPath(), len(args))}
 }
 
-func findRun(runs []desk.Run, id string) (desk.Run, error) {
+// findRun returns the run of that name that is in progress.
+func findRun(ctx context.Context, d *desk.Desk, id string) (desk.Run, error) {
+	runs, err := d.Runs(ctx)
+	if err != nil {
+		return desk.Run{}, err
+	}
 	var names []string
 	for _, r := range runs {
 		if r.ID == id {
@@ -309,7 +314,7 @@ func findRun(runs []desk.Run, id string) (desk.Run, error) {
 		}
 		names = append(names, r.ID)
 	}
-	err := fmt.Errorf("%w: no run %q is in progress; it has ended, or never was", desk.ErrRefused, id)
+	err = fmt.Errorf("%w: no run %q is in progress; it has ended, or never was", desk.ErrRefused, id)
 	switch fix := topology.DidYouMean(id, names, ""); {
 	case fix != "":
 		return desk.Run{}, fmt.Errorf("%w; %s", err, fix)
