@@ -345,10 +345,10 @@ func texts(claim any) (out []string) {
 type signOutAnswer struct{}
 
 // signOut ends the session of a browser. The session at the provider goes on.
-func (p *Page) signOut(w http.ResponseWriter, r *http.Request) {
+func (p *Page) signOut(w http.ResponseWriter, r *http.Request) (any, error) {
 	if cookie, err := r.Cookie(p.cookieName(r)); err == nil {
 		p.sessions.end(cookie.Value)
 		http.SetCookie(w, p.cookie(cookie.Name, "", http.SameSiteLaxMode))
 	}
-	answer(w, signOutAnswer{})
+	return signOutAnswer{}, nil
 }
