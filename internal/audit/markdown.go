@@ -61,10 +61,7 @@ func severitySign(s Severity) string {
 
 // markdownNames lists the objects of a rule, as a cell of a table.
 func (r Result) markdownNames(findings []Finding) string {
-	var names []string
-	for _, f := range findings {
-		names = append(names, strings.ReplaceAll(codeSpan(r.name(f)), "|", `\|`))
-	}
+	names := text.Each(findings, func(f Finding) string { return strings.ReplaceAll(codeSpan(r.name(f)), "|", `\|`) })
 	return text.FirstOf(names, 5)
 }
 
