@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
@@ -121,7 +122,7 @@ func (k *deskAct) show(p desk.Proposal, again string) error {
 	case k.app.output == "json" && k.yes && p.Chosen > 0 && len(p.Refusals) == 0:
 		return nil // the result is the output
 	case k.app.output == "json":
-		return desk.WriteProposalJSON(k.app.stdout, p, again)
+		return jsondoc.Write(k.app.stdout, desk.ProposalDocument{Action: p.Request.Action, Proposal: p, Command: again})
 	default:
 		return desk.WriteProposal(k.app.stdout, p, again)
 	}

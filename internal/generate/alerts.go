@@ -343,10 +343,7 @@ func queuesOf(metric, vhost string, names []string) string {
 	if len(names) == 1 {
 		return selector(metric, "vhost", vhost, "queue", names[0])
 	}
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = regexp.QuoteMeta(name)
-	}
+	quoted := text.Each(names, regexp.QuoteMeta)
 	return fmt.Sprintf("%s{vhost=%s,queue=~%s}", metric, strconv.Quote(vhost), strconv.Quote(strings.Join(quoted, "|")))
 }
 
@@ -471,6 +468,3 @@ func WriteAlerts(w io.Writer, f RuleFile) error {
 	}
 	return enc.Close()
 }
-
-// WriteAlertsJSON writes rules as JSON, which Prometheus reads too.
-func WriteAlertsJSON(w io.Writer, f RuleFile) error { return text.WriteJSON(w, f) }

@@ -377,11 +377,7 @@ func (r *Runner) adviseOnFeeders(ctx context.Context) error {
 }
 
 func queuesOf(list []survey.Feeder) []topology.Queue {
-	var out []topology.Queue
-	for _, f := range list {
-		out = append(out, f.Queue.Queue)
-	}
-	return out
+	return text.Each(list, func(f survey.Feeder) topology.Queue { return f.Queue.Queue })
 }
 
 func names(list []survey.Feeder) string {

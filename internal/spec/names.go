@@ -111,7 +111,8 @@ func (n *names) deadQueues() {
 		works[q.Name] = true
 	}
 	first := map[string]Queue{}
-	for _, q := range slices.Concat(n.spec.Queues, matchedDead(n.spec)) {
+	matched := text.Each(n.spec.Matches, func(m Match) Queue { return Queue{Name: m.Pattern, Dead: m.Dead, Pos: m.Pos} })
+	for _, q := range slices.Concat(n.spec.Queues, matched) {
 		dead := q.Dead.Queue
 		if dead == "" || q.Name == "" {
 			continue
@@ -143,11 +144,6 @@ func (n *names) deadQueues() {
 				dead, q.Dead.Arguments, q.Name, before.Dead.Arguments, before.Name)
 		}
 	}
-}
-
-// matchedDead returns what has a dead-letter queue by a match, as queues.
-func matchedDead(s *Spec) []Queue {
-	return text.Each(s.Matches, func(m Match) Queue { return Queue{Name: m.Pattern, Dead: m.Dead, Pos: m.Pos} })
 }
 
 // reservedExchange says what the exchange of that name is in the topology, or

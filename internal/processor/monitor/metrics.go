@@ -252,7 +252,7 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 		if held[k] == nil {
 			held[k] = map[string]int{}
 		}
-		for _, reason := range heldReasons() {
+		for _, reason := range []string{HeldTooLarge, HeldDeadly, HeldRefused} {
 			held[k][reason] += p.heldFor(reason)
 		}
 		if now := p.statistics.Load(); now != nil {
@@ -299,8 +299,6 @@ const (
 	// HeldRefused: no queue accepts it, and the unroutable queue does not either. It is tried again.
 	HeldRefused = "refused"
 )
-
-func heldReasons() []string { return []string{HeldTooLarge, HeldDeadly, HeldRefused} }
 
 func number(b bool) float64 {
 	if b {
