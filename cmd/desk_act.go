@@ -52,7 +52,6 @@ func (k *deskAct) addTarget(f *pflag.FlagSet) {
 // placed resolves the queue that the command works on.
 type placed func(*desk.Desk) (deskPlace, error)
 
-// named is the queue that an argument names.
 func named(argument string) placed {
 	return func(d *desk.Desk) (deskPlace, error) { return placeOf(d, argument) }
 }

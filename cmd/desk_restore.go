@@ -30,7 +30,6 @@ it would do.`,
 	return c
 }
 
-// parkedOrQueue accepts one queue.
 func parkedOrQueue(c *cobra.Command, args []string) error {
 	if len(args) < 2 {
 		return nil

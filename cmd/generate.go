@@ -183,7 +183,6 @@ func (k *argsCommand) queue(c *cobra.Command, args []string) error {
 	return usageError{err}
 }
 
-// firstQueues lists the first work queues of a topology.
 func firstQueues(t topology.Compiled) string {
 	const shown = 5
 	var names []string

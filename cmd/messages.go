@@ -53,7 +53,6 @@ func (m *messageFlags) reader(t topology.Compiled) (*deadletter.Reader, error) {
 	return &deadletter.Reader{Decoder: decoder, Redactor: redactor}, nil
 }
 
-// decoder returns a decoder with the schemas of the flags and of the topology file.
 func (m *messageFlags) decoder(t topology.Messages) (*decode.Decoder, error) {
 	rules, err := m.typeRules(t)
 	if err != nil {
@@ -162,7 +161,6 @@ func (m *messageFlags) redactions() redact.Rules {
 	return r
 }
 
-// rulesFor returns rules of the topology file.
 func rulesFor(r topology.Redaction) redact.Rules {
 	return redact.Rules{Paths: r.Paths, Types: r.Types, HideBodies: r.HideBodies}
 }

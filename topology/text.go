@@ -56,7 +56,6 @@ func group[T any](b *strings.Builder, kind string, objects []T, describe func(T)
 	}
 }
 
-// line returns the cells of one row.
 func line(cells ...string) []string {
 	for i := range cells {
 		cells[i] = Printable(cells[i])

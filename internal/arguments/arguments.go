@@ -87,7 +87,6 @@ func refusal(on lines, kind types, name string, args topology.Arguments) (p Prob
 	return p, refused
 }
 
-// refusalOf returns the problem that one line has with one argument.
 func refusalOf(line lines, kind types, name string, value any) (Problem, bool) {
 	fits := everyType
 	for _, r := range misplaced {

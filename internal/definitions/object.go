@@ -237,7 +237,6 @@ func (b *builder) binding() record {
 	})
 }
 
-// kindOfDestination returns the kind of a binding's destination.
 func (b *builder) kindOfDestination() string {
 	for _, name := range []string{"destination_type", "destination_kind"} {
 		if !b.has(name) {

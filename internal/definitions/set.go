@@ -96,7 +96,6 @@ func (s *set) read(f File) error {
 	}
 }
 
-// readList reads a list at the top of a file.
 func (s *set) readList(doc *document) error {
 	doc.list = true
 	s.lists = append(s.lists, doc.file)

@@ -93,7 +93,6 @@ type choice struct {
 // place is a queue to which a message goes alone, and the key that it has there.
 type place struct{ queue, key string }
 
-// newChoice checks a request.
 func (d *Desk) newChoice(r Request) (*choice, error) {
 	c := &choice{
 		desk: d, request: r, kind: r.Action.Kind(), known: d.known(), key: newRunKey(), entries: map[fingerprint]entry{},

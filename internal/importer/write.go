@@ -24,7 +24,6 @@ type writer struct {
 // width is how long lines of comments and of lists become. A longer name or value stays whole.
 const width = 100
 
-// files writes all files.
 func (w *writer) files() ([]File, error) {
 	parts := w.split()
 	var out []File

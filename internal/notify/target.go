@@ -228,7 +228,6 @@ type refusedError struct {
 
 func (e *refusedError) Error() string { return "the answer is " + e.answer }
 
-// refusedBy returns the error of an HTTP status.
 func refusedBy(status int, after time.Duration) *refusedError {
 	return &refusedError{
 		answer: fmt.Sprintf("%d %s", status, http.StatusText(status)), after: after,

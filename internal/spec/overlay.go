@@ -371,7 +371,6 @@ func (o *overlays) finish() {
 	}
 }
 
-// separate returns the files and the overlays.
 func separate(sources []Source) (files, over []Source) {
 	for _, s := range sources {
 		if s.Overlay {

@@ -12,7 +12,6 @@ type tree struct {
 	inner map[string]*tree
 }
 
-// tree returns a tree of a mapping.
 func (d *decoder) tree(n *yaml.Node, what string) *tree {
 	n = follow(n)
 	t := &tree{node: n, at: map[string]int{}, gone: map[string]Pos{}, inner: map[string]*tree{}}

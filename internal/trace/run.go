@@ -180,7 +180,6 @@ func (j *journey) isConsumed(s *Stop) bool {
 	}
 }
 
-// end ends the way at a stop.
 func (j *journey) end(s *Stop, event Event, kind EndKind, why string) {
 	s.Event = event
 	s.Ends = append(s.Ends, End{kind, why})

@@ -182,7 +182,6 @@ func (m *Client) inspect(ctx context.Context, begun *Reading,
 	}, nil
 }
 
-// exchangePolicies returns the names of the policies in effect, by exchange.
 func (l listing) exchangePolicies() map[string]string {
 	out := map[string]string{}
 	for _, e := range l.exchanges {
@@ -203,7 +202,6 @@ func (l listing) disabledFlags() []string {
 	return out
 }
 
-// queuePolicies returns the names of the policies in effect, by queue.
 func (l listing) queuePolicies() map[string]string {
 	out := map[string]string{}
 	for _, q := range l.queues {

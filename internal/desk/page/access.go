@@ -252,7 +252,6 @@ func (p *Page) cookie(name, value string, sameSite http.SameSite) *http.Cookie {
 
 const fromElsewhere = "the request comes from another site; open the page itself, and do it there"
 
-// notSignedIn says how to sign in.
 func (p *Page) notSignedIn() string {
 	if p.Access.Provider != nil {
 		return "this browser is not signed in, or its session has ended; sign in again"

@@ -165,7 +165,6 @@ func (b Binding) pair() (*pair, error) {
 	return p, nil
 }
 
-// read reads the files.
 func (p *pair) read() (changed bool, err error) {
 	var content [2]string
 	for i, file := range []string{p.certFile, p.keyFile} {

@@ -304,7 +304,6 @@ type sourceAnswer struct {
 	Types []string `json:"types"`
 }
 
-// draftHeader is a header to edit.
 type draftHeader struct {
 	Name string `json:"name"`
 	Type string `json:"type"`

@@ -48,7 +48,6 @@ type shownCluster struct {
 	Broker string `json:"broker"`
 }
 
-// queuesAnswer is the overview.
 type queuesAnswer struct {
 	Queues []overviewRow `json:"queues"`
 	// Notice says what is not known, and Found how the queues were found without a topology file.

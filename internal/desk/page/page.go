@@ -118,7 +118,6 @@ func newPage(c Config, s *sessions) (*Page, error) {
 	return p, nil
 }
 
-// routes is the whole page.
 func (p *Page) routes(assets fs.FS) http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range p.table(http.FileServerFS(assets).ServeHTTP) {
@@ -217,7 +216,6 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.handler.Ser
 // maxRequest is the largest request that is read: an edited message, and what surrounds it.
 const maxRequest = 1 << 20
 
-// read reads the JSON of a request.
 func read(w http.ResponseWriter, r *http.Request, into any) error {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	d.DisallowUnknownFields()
