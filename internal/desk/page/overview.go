@@ -10,7 +10,7 @@ import (
 )
 
 // session answers with what the page needs to know about itself, and about who opens it.
-func (p *Page) session(w http.ResponseWriter, r *http.Request) (any, error) {
+func (p *Page) session(_ http.ResponseWriter, r *http.Request) (any, error) {
 	s, _ := p.signed(r)
 	out := sessionAnswer{
 		Clusters: []shownCluster{},
@@ -80,7 +80,7 @@ type overviewRow struct {
 
 // queues answers with the overview. It looks at no queue: oldest, new and cause come from the
 // last look that a person has asked for.
-func (p *Page) queues(w http.ResponseWriter, r *http.Request) (any, error) {
+func (p *Page) queues(_ http.ResponseWriter, r *http.Request) (any, error) {
 	at := p.Now().UTC() // the counts are up to 5 seconds older
 	source, err := p.sources.renewed(r.Context(), at)
 	if err != nil {
@@ -135,7 +135,7 @@ type shownRun struct {
 
 // runs answers with the runs: those of this page, and those of the broker that another process
 // started.
-func (p *Page) runs(w http.ResponseWriter, r *http.Request) (any, error) {
+func (p *Page) runs(_ http.ResponseWriter, r *http.Request) (any, error) {
 	all, err := p.sources.now().Engine.Runs(r.Context())
 	if err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ type endedRun struct {
 }
 
 // ended answers with the runs that have ended.
-func (p *Page) ended(w http.ResponseWriter, r *http.Request) (any, error) {
+func (p *Page) ended(_ http.ResponseWriter, r *http.Request) (any, error) {
 	all, err := p.sources.now().Engine.EndedRuns(r.Context())
 	if err != nil {
 		return nil, err

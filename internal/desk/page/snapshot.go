@@ -402,7 +402,7 @@ type rowsAnswer struct {
 }
 
 // rows answers with a window of the rows of a snapshot, or of one of its groups.
-func (p *Page) rows(w http.ResponseWriter, r *http.Request) (any, error) {
+func (p *Page) rows(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := r.URL.Query()
 	s := p.snapshots.find(q.Get("snapshot"))
 	if s == nil {
