@@ -19,7 +19,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// applyCommand is the command apply.
 type applyCommand struct {
 	app    *app
 	plan   planFlags
@@ -190,7 +189,6 @@ func (k *applyCommand) wanted(saved *planview.Saved, r *apply.Runner) (topology.
 	return saved.Want, k.app.conn.in(saved.VHost), nil
 }
 
-// readSaved reads a saved plan.
 func readSaved(path string) (planview.Saved, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -27,7 +27,6 @@ import (
 // on stdout, and it prints nothing.
 var errFindings = errors.New("the audit found something")
 
-// auditCommand is the command audit.
 type auditCommand struct {
 	app           *app
 	failOn        string
@@ -120,7 +119,7 @@ func (k *auditCommand) run(c *cobra.Command, args []string) error {
 		reports = append(reports, audit.Run(in))
 	}
 	result := accepted.Apply(reports, time.Now())
-	result.Source, result.Files = source, len(args) > 0 || k.named(c)
+	result.Source = source
 	if k.writeBaseline != "" {
 		return k.saveBaseline(result)
 	}
@@ -362,7 +361,6 @@ func (k *auditCommand) inspect(ctx context.Context, vhost string) (audit.Input, 
 	return audit.Input{State: state, Live: &live}, err
 }
 
-// readBaseline reads the file of --baseline.
 func (k *auditCommand) readBaseline() (audit.Baseline, error) {
 	if k.baseline == "" {
 		return audit.Baseline{}, nil
@@ -412,7 +410,6 @@ func (k *auditCommand) show(result audit.Result) error {
 	})
 }
 
-// rules lists the rules.
 func (k *auditCommand) rules() error {
 	if k.app.output == "json" {
 		return jsondoc.Write(k.app.stdout, audit.RuleList(audit.Rules()))
@@ -420,7 +417,6 @@ func (k *auditCommand) rules() error {
 	return audit.WriteRules(k.app.stdout)
 }
 
-// explainRule explains one rule.
 func (k *auditCommand) explainRule() error {
 	if err := knownRule(k.explain); err != nil {
 		return err
@@ -434,10 +430,6 @@ func knownRule(id string) error {
 	if _, known := audit.RuleByID(id); known {
 		return nil
 	}
-	ids := audit.RuleIDs()
-	near := ""
-	if best := topology.Nearest(id, ids); best != "" {
-		near = fmt.Sprintf("; did you mean %q?", best)
-	}
-	return usageError{fmt.Errorf("there is no rule %q, see 'dlxctl audit --rules'%s", id, near)}
+	return usageError{fmt.Errorf("there is no rule %q, see 'dlxctl audit --rules'%s", id,
+		topology.Suggestion(id, audit.RuleIDs()))}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/generate"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -100,10 +101,7 @@ func (k *compile) check(missing []generate.Inexpressible) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	lines := make([]string, 0, len(missing))
-	for _, m := range missing {
-		lines = append(lines, "  "+m.String())
-	}
+	lines := text.Each(missing, func(m generate.Inexpressible) string { return "  " + m.String() })
 	list := strings.Join(lines, "\n")
 	if k.partial {
 		fmt.Fprintf(k.stderr, "warning: -o %s cannot express these objects, and leaves them out:\n%s\n", k.output, list)

@@ -10,7 +10,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
-// deskCommand is the command desk: the overview.
 type deskCommand struct {
 	app  *app
 	look chooseFlags

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
@@ -27,7 +28,6 @@ type deskAct struct {
 // newAct returns the part of a command that does an action.
 func newAct(a *app, action desk.Action) deskAct { return deskAct{app: a, ask: desk.DefaultAsk(action)} }
 
-// add adds the flags.
 func (k *deskAct) add(c *cobra.Command) {
 	f := c.Flags()
 	k.choose.add(c)
@@ -37,7 +37,6 @@ func (k *deskAct) add(c *cobra.Command) {
 	k.addConsent(f)
 }
 
-// addConsent adds the flags that say yes.
 func (k *deskAct) addConsent(f *pflag.FlagSet) {
 	f.BoolVar(&k.yes, "yes", false, "do it; without this flag the command only shows what it would do")
 	f.IntVar(&k.expect, "expect", 0, "refuse to do it if not exactly `N` messages are chosen")
@@ -53,7 +52,6 @@ func (k *deskAct) addTarget(f *pflag.FlagSet) {
 // placed resolves the queue that the command works on.
 type placed func(*desk.Desk) (deskPlace, error)
 
-// named is the queue that an argument names.
 func named(argument string) placed {
 	return func(d *desk.Desk) (deskPlace, error) { return placeOf(d, argument) }
 }
@@ -123,7 +121,7 @@ func (k *deskAct) show(p desk.Proposal, again string) error {
 	case k.app.output == "json" && k.yes && p.Chosen > 0 && len(p.Refusals) == 0:
 		return nil // the result is the output
 	case k.app.output == "json":
-		return desk.WriteProposalJSON(k.app.stdout, p, again)
+		return jsondoc.Write(k.app.stdout, desk.ProposalDocument{Action: p.Request.Action, Proposal: p, Command: again})
 	default:
 		return desk.WriteProposal(k.app.stdout, p, again)
 	}

@@ -13,7 +13,6 @@ import (
 // allowFlag is --allow of the commands that send messages: the queues that may drop them.
 type allowFlag struct{ values []string }
 
-// add adds the flag.
 func (k *allowFlag) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&k.values, "allow", nil,
 		"send although a queue would drop or delete messages: `"+desk.DropsMessages+"=QUEUE`; repeat the flag for several")
@@ -40,14 +39,3 @@ func allowLine(c *cobra.Command, queues []string, more ...string) string {
 	}
 	return commandLine(c, c.Flags().Args(), append(words, more...)...)
 }
-
-// nextStepError is an error with the command that does it nevertheless.
-type nextStepError struct {
-	err  error
-	next string
-}
-
-func (e nextStepError) Error() string { return withSteps(e.err, []string{e.next}) }
-
-// Unwrap returns the cause.
-func (e nextStepError) Unwrap() error { return e.err }

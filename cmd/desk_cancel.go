@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// deskCancelCommand is the command desk run cancel.
 type deskCancelCommand struct {
 	app  *app
 	name string
@@ -37,11 +36,7 @@ func (k *deskCancelCommand) run(ctx context.Context, c *cobra.Command, id string
 		return err
 	}
 	defer closeDesk()
-	runs, err := d.Runs(ctx)
-	if err != nil {
-		return err
-	}
-	r, err := findRun(runs, id)
+	r, err := findRun(ctx, d, id)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,6 @@ func (k *chooseFlags) add(c *cobra.Command) {
 	k.addLook(c)
 }
 
-// addChoice adds the flags that choose messages.
 func (k *chooseFlags) addChoice(f *pflag.FlagSet) {
 	f.StringVar(&k.Where, "where", "", "choose the messages for which `EXPR` is true; see docs/looking.md")
 	f.StringArrayVar(&k.Handles, "handle", nil,
@@ -97,7 +96,6 @@ func (k *chooseFlags) in(p deskPlace) desk.Selection {
 	return s
 }
 
-// request returns the request for the messages of a queue that the flags choose.
 func (k *chooseFlags) request(p deskPlace) (desk.Request, error) {
 	return k.withLook(k.in(p).Request(time.Now()))
 }
@@ -111,7 +109,6 @@ func (k *chooseFlags) withLook(r desk.Request, err error) (desk.Request, error) 
 	return r, err
 }
 
-// look returns the limits of a look.
 func (k *chooseFlags) look() (desk.LookOptions, error) {
 	if k.skip < 0 {
 		return desk.LookOptions{}, usageError{fmt.Errorf("--skip is %d; write a number of messages, such as 100", k.skip)}

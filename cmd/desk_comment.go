@@ -13,7 +13,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// deskCommentCommand is the command desk comment.
 type deskCommentCommand struct {
 	app    *app
 	choose chooseFlags
@@ -50,7 +49,6 @@ the queue NAME.desk.log, which keeps them for 90 days.`,
 	return c
 }
 
-// run writes the comment.
 func (k *deskCommentCommand) run(c *cobra.Command, args []string) error {
 	ways, err := deadletter.NewWays(k.by)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
-// deskDiffCommand is the command desk diff.
 type deskDiffCommand struct {
 	app    *app
 	choose chooseFlags

@@ -15,7 +15,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/notice"
 )
 
-// deskDigestCommand is the command desk digest.
 type deskDigestCommand struct {
 	app   *app
 	look  chooseFlags
@@ -54,7 +53,6 @@ Exit codes: 0 done, 1 failed, 5 done, and not all messages were looked at.`,
 	return c
 }
 
-// run makes a digest.
 func (k *deskDigestCommand) run(ctx context.Context) error {
 	chosen, err := k.look.withLook(desk.Selection{Since: k.since}.Request(time.Now()))
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// deskDiscardCommand is the command desk discard.
 type deskDiscardCommand struct{ deskAct }
 
 func newDeskDiscard(a *app) *cobra.Command {
@@ -33,7 +32,6 @@ Without --yes, discard shows what it would do.`,
 	return c
 }
 
-// run discards messages.
 func (k *deskDiscardCommand) run(c *cobra.Command, args []string) error {
 	if k.ask.Forever && k.yes && !c.Flags().Changed("expect") {
 		return usageError{errors.New("--forever --yes needs --expect, the number of messages to delete; run the command without --yes, which prints it")}

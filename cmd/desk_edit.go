@@ -17,7 +17,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// deskEditCommand is the command desk edit.
 type deskEditCommand struct {
 	deskAct
 	bodyFile string
@@ -75,7 +74,6 @@ Without --yes, edit shows the difference and sends nothing.`,
 	return c
 }
 
-// run edits one message.
 func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 	d, closeDesk, err := k.app.openAct(c.Context(), k.choose)
 	if err != nil {
@@ -99,7 +97,7 @@ func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if edited.Unchanged(found.message.Delivery) && (r.Key == "" || r.Key == k.facts(d, found.message).Key) {
+	if edited.Unchanged(found.message.Delivery) && (r.Key == "" || r.Key == k.reader(d).View(found.message).Key) {
 		fmt.Fprintln(k.app.stdout, "the message is unchanged; nothing was sent")
 		return nil
 	}
@@ -120,11 +118,6 @@ func (k *deskEditCommand) reader(d *desk.Desk) *deadletter.Reader {
 		reader.Redactor = nil
 	}
 	return &reader
-}
-
-// facts returns the facts of a message as the person may see them.
-func (k *deskEditCommand) facts(d *desk.Desk, m deadletter.Message) deadletter.Facts {
-	return k.reader(d).View(m).Facts
 }
 
 // edited returns what the flags change, and the new body: that of --body-file, or, if no flag

@@ -18,7 +18,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// deskExportCommand is the command desk export.
 type deskExportCommand struct {
 	deskLook
 	raw bool
@@ -50,7 +49,6 @@ their types. 'dlxctl desk import' takes only such a copy.`,
 	return c
 }
 
-// queueAndPath requires a queue and a path.
 func queueAndPath(c *cobra.Command, args []string) error {
 	if len(args) == 2 && args[0] != "" && args[1] != "" {
 		return nil

@@ -14,7 +14,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// deskFindCommand is the command desk find.
 type deskFindCommand struct {
 	app    *app
 	choose chooseFlags
@@ -69,7 +68,6 @@ func (k *deskFindCommand) run(c *cobra.Command, args []string) error {
 	return errors.Join(err, sought.Err())
 }
 
-// foundMessage is a message that was found by its handle.
 type foundMessage struct {
 	message deadletter.Message
 	view    deadletter.View

@@ -12,7 +12,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
-// deskGroupsCommand is the command desk groups.
 type deskGroupsCommand struct {
 	deskLook
 	by string
@@ -49,7 +48,6 @@ routing key of the publisher; header:NAME and body.PATH are values of the messag
 	return c
 }
 
-// run groups messages.
 func (k *deskGroupsCommand) run(c *cobra.Command, args []string) error {
 	ways, err := deadletter.NewWays(k.by)
 	if err != nil {

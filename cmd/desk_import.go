@@ -14,7 +14,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// deskImportCommand is the command desk import.
 type deskImportCommand struct {
 	app    *app
 	name   string
@@ -54,7 +53,6 @@ were imported but not all, 130 interrupted before the first.`,
 	return c
 }
 
-// run imports messages.
 func (k *deskImportCommand) run(c *cobra.Command, args []string) error {
 	if k.skip < 0 {
 		return usageError{fmt.Errorf("--skip is %d; write 0 or more", k.skip)}
@@ -110,7 +108,7 @@ func (k *deskImportCommand) publish(c *cobra.Command, d *desk.Desk, args []strin
 		next = fmt.Sprintf("some or all of the next %s may be in %s too; look which, and add to --skip how many there are: %s",
 			text.Count(im.Doubtful, "message"), text.Name(queue), commandLine(c, args, "--yes"))
 	}
-	return &deskPartError{err: err, next: []string{next}}
+	return &deskPartError{stepsError{err, []string{next}}}
 }
 
 func changedText(changed int) string {
@@ -132,7 +130,6 @@ func (k *deskImportCommand) check(path string) (count, changed int, err error) {
 	return max(count-k.skip, 0), changed, err
 }
 
-// messages returns the messages to import.
 func (k *deskImportCommand) messages(path string) iter.Seq2[deadletter.Message, error] {
 	return func(yield func(deadletter.Message, error) bool) {
 		n := 0

@@ -9,7 +9,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// deskListCommand is the command desk list.
 type deskListCommand struct{ deskLook }
 
 func newDeskList(a *app) *cobra.Command {
@@ -44,7 +43,6 @@ output is masked for the expression too.
 	return c
 }
 
-// run lists messages.
 func (k *deskListCommand) run(c *cobra.Command, args []string) error {
 	return k.in(c.Context(), args[0], func(d *desk.Desk, r desk.Request) error {
 		list := desk.NewList(k.app.stdout, k.app.output, k.app.screen())

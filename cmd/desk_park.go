@@ -6,7 +6,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// deskParkCommand is the command desk park.
 type deskParkCommand struct{ deskAct }
 
 func newDeskPark(a *app) *cobra.Command {

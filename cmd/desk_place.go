@@ -13,7 +13,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/policy"
-	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -247,7 +246,7 @@ func placeOf(d *desk.Desk, argument string) (deskPlace, error) {
 			text.List(text.Names(queues)), argument)}
 	}
 	err := fmt.Errorf("no dead-letter queue of %q was found on the broker", name)
-	if fix := spec.DidYouMean(name, d.Topology.WorkQueueNames(), ""); fix != "" {
+	if fix := topology.DidYouMean(name, d.Topology.WorkQueueNames(), ""); fix != "" {
 		return deskPlace{}, usageError{fmt.Errorf("%w; %s", err, fix)}
 	}
 	return deskPlace{}, usageError{fmt.Errorf("%w; 'dlxctl desk' lists those that were found; name the queue without @", err)}
@@ -302,8 +301,12 @@ func oneRun(c *cobra.Command, args []string) error {
 		c.CommandPath(), len(args))}
 }
 
-// findRun returns the run of that name.
-func findRun(runs []desk.Run, id string) (desk.Run, error) {
+// findRun returns the run of that name that is in progress.
+func findRun(ctx context.Context, d *desk.Desk, id string) (desk.Run, error) {
+	runs, err := d.Runs(ctx)
+	if err != nil {
+		return desk.Run{}, err
+	}
 	var names []string
 	for _, r := range runs {
 		if r.ID == id {
@@ -311,8 +314,8 @@ func findRun(runs []desk.Run, id string) (desk.Run, error) {
 		}
 		names = append(names, r.ID)
 	}
-	err := fmt.Errorf("%w: no run %q is in progress; it has ended, or never was", desk.ErrRefused, id)
-	switch fix := spec.DidYouMean(id, names, ""); {
+	err = fmt.Errorf("%w: no run %q is in progress; it has ended, or never was", desk.ErrRefused, id)
+	switch fix := topology.DidYouMean(id, names, ""); {
 	case fix != "":
 		return desk.Run{}, fmt.Errorf("%w; %s", err, fix)
 	case len(names) > 0:

@@ -10,7 +10,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// deskPullCommand is the command desk pull.
 type deskPullCommand struct{ deskAct }
 
 func newDeskPull(a *app) *cobra.Command {

@@ -6,7 +6,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// deskReplayCommand is the command desk replay.
 type deskReplayCommand struct{ deskAct }
 
 func newDeskReplay(a *app) *cobra.Command {

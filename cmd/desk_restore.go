@@ -7,7 +7,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// deskRestoreCommand is the command desk restore.
 type deskRestoreCommand struct{ deskAct }
 
 func newDeskRestore(a *app) *cobra.Command {
@@ -31,7 +30,6 @@ it would do.`,
 	return c
 }
 
-// parkedOrQueue accepts one queue.
 func parkedOrQueue(c *cobra.Command, args []string) error {
 	if len(args) < 2 {
 		return nil

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,7 +25,7 @@ const (
 // command that continues the run, and cause the error with which it ended.
 func (a *app) finishRun(c *cobra.Command, by string, action desk.Action, r desk.Result, cause error) error {
 	if drops, ok := errors.AsType[desk.DroppingError](cause); ok {
-		return nextStepError{cause, "to accept the loss: " + allowLine(c, drops.Queues, "--yes")}
+		return stepsError{cause, []string{"to accept the loss: " + allowLine(c, drops.Queues, "--yes")}}
 	}
 	if cause != nil && (r.Run == "" || errors.Is(cause, desk.ErrRefused)) {
 		return cause // nothing was moved
@@ -47,24 +48,17 @@ func (a *app) finishRun(c *cobra.Command, by string, action desk.Action, r desk.
 	case err != nil:
 		return err
 	case cause != nil:
-		return &deskPartError{err: cause, next: next}
+		return &deskPartError{stepsError{cause, next}}
 	case r.Stopped != "" || r.Left > 0:
-		why := orElse(r.Stopped, "the run ended before all was sent")
-		return &deskStopError{err: fmt.Errorf("stopped: %s", why), next: next}
+		why := cmp.Or(r.Stopped, "the run ended before all was sent")
+		return &deskStopError{stepsError{fmt.Errorf("stopped: %s", why), next}}
 	case r.Missing > 0:
-		return &deskPartError{err: fmt.Errorf("%s no longer in the queue: another program took %s",
+		return &deskPartError{stepsError{err: fmt.Errorf("%s no longer in the queue: another program took %s",
 			text.Choose(r.Missing, "1 chosen message is", fmt.Sprintf("%d chosen messages are", r.Missing)),
-			text.Choose(r.Missing, "it", "them"))}
+			text.Choose(r.Missing, "it", "them"))}}
 	default:
 		return nil
 	}
-}
-
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // nextSteps returns the commands that say what failed again, and that continue or undo a run.
@@ -95,31 +89,23 @@ func nextSteps(c *cobra.Command, by string, r desk.Result) []string {
 }
 
 // deskStopError says that a run stopped with messages left in its hold.
-type deskStopError struct {
-	err  error
-	next []string
-}
-
-func (e *deskStopError) Error() string { return withSteps(e.err, e.next) }
-
-// Unwrap returns the cause.
-func (e *deskStopError) Unwrap() error { return e.err }
+type deskStopError struct{ stepsError }
 
 // deskPartError says that a run moved some messages, but not all.
-type deskPartError struct {
+type deskPartError struct{ stepsError }
+
+// stepsError is an error with the next steps, a line each.
+type stepsError struct {
 	err  error
 	next []string
 }
 
-func (e *deskPartError) Error() string { return withSteps(e.err, e.next) }
+func (e stepsError) Error() string {
+	return strings.Join(append([]string{e.err.Error()}, e.next...), "\n  ")
+}
 
 // Unwrap returns the cause.
-func (e *deskPartError) Unwrap() error { return e.err }
-
-// withSteps adds the next steps to an error, a line each.
-func withSteps(err error, next []string) string {
-	return strings.Join(append([]string{err.Error()}, next...), "\n  ")
-}
+func (e stepsError) Unwrap() error { return e.err }
 
 // commandLine returns the command line of a command that runs, with more words behind it, to
 // paste into a shell.

@@ -12,7 +12,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
-// deskResumeCommand is the command desk run resume.
 type deskResumeCommand struct {
 	app    *app
 	name   string
@@ -50,7 +49,6 @@ Without --yes, resume shows which runs it would continue.`,
 	return c
 }
 
-// run resumes the runs.
 func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
 	if _, err := k.limits.Over(desk.SendOptions{}, c.Flags().Changed); err != nil {
 		return usageError{err}
@@ -81,31 +79,28 @@ func (k *deskResumeCommand) each(
 	moved := 0
 	for i, r := range runs {
 		if c.Context().Err() != nil {
-			return errors.Join(failed, &deskStopError{
-				err:  fmt.Errorf("stopped: interrupted before %s", text.Count(len(runs)-i, "more run")),
-				next: []string{"to continue: " + deskLine(c, "run", byResume, "--yes")},
-			})
+			return errors.Join(failed, &deskStopError{stepsError{
+				fmt.Errorf("stopped: interrupted before %s", text.Count(len(runs)-i, "more run")),
+				[]string{"to continue: " + deskLine(c, "run", byResume, "--yes")},
+			}})
 		}
 		result, err := resume(r)
 		moved += result.Moved
 		failed = errors.Join(failed, err)
 	}
 	if _, stopped := errors.AsType[*deskStopError](failed); failed != nil && moved > 0 && !stopped {
-		return &deskPartError{err: failed} // also if the others were refused
+		return &deskPartError{stepsError{err: failed}} // also if the others were refused
 	}
 	return failed
 }
 
 // runs returns the run that args name, or all that no process works on.
 func (k *deskResumeCommand) runs(c *cobra.Command, d *desk.Desk, args []string) ([]desk.Run, error) {
-	all, err := d.Runs(c.Context())
-	if err != nil {
-		return nil, err
-	}
 	if len(args) == 0 {
-		return slices.DeleteFunc(all, func(r desk.Run) bool { return r.Active }), nil
+		all, err := d.Runs(c.Context())
+		return slices.DeleteFunc(all, func(r desk.Run) bool { return r.Active }), err
 	}
-	r, err := findRun(all, args[0])
+	r, err := findRun(c.Context(), d, args[0])
 	if err == nil && r.Active {
 		err = fmt.Errorf("%w: another process works on the run %s at this moment; wait for it, or stop it: %s",
 			desk.ErrRefused, r.ID, deskLine(c, "run", "cancel", r.ID))
@@ -113,7 +108,6 @@ func (k *deskResumeCommand) runs(c *cobra.Command, d *desk.Desk, args []string) 
 	return []desk.Run{r}, err
 }
 
-// resume continues one run.
 func (k *deskResumeCommand) resume(c *cobra.Command, d *desk.Desk, r desk.Run) (desk.Result, error) {
 	o, err := k.limits.Over(r.Send, c.Flags().Changed)
 	if err != nil {
@@ -136,6 +130,6 @@ func (a *app) showRuns(c *cobra.Command, runs []desk.Run, verb string, words ...
 	if len(runs) == 1 {
 		words = append(words, runs[0].ID)
 	}
-	fmt.Fprintf(a.stdout, "%s: %s\n", text.Choose(len(runs), verb, verb), deskLine(c, append(words, "--yes")...))
+	fmt.Fprintf(a.stdout, "%s: %s\n", verb, deskLine(c, append(words, "--yes")...))
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// deskReturnCommand is the command desk run return.
 type deskReturnCommand struct {
 	app   *app
 	name  string
@@ -46,11 +45,7 @@ func (k *deskReturnCommand) run(c *cobra.Command, args []string) error {
 	if d.Allow, err = k.allow.queues(); err != nil {
 		return err
 	}
-	runs, err := d.Runs(c.Context())
-	if err != nil {
-		return err
-	}
-	r, err := findRun(runs, args[0])
+	r, err := findRun(c.Context(), d, args[0])
 	if err != nil {
 		return err
 	}

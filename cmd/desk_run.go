@@ -25,7 +25,6 @@ out of a queue and not sent yet is in its hold, also after a kill.`,
 	return c
 }
 
-// deskRunListCommand is the command desk run list.
 type deskRunListCommand struct {
 	app   *app
 	name  string
@@ -62,7 +61,6 @@ of the topology. Without a topology file no run is recorded.`,
 	return c
 }
 
-// run lists the runs.
 func (k *deskRunListCommand) run(ctx context.Context) error {
 	d, closeDesk, err := k.app.openRuns(ctx, k.name, false)
 	if err != nil {
@@ -82,7 +80,6 @@ func (k *deskRunListCommand) run(ctx context.Context) error {
 	return desk.WriteRuns(k.app.stdout, runs, k.app.screen())
 }
 
-// listEnded lists the runs that have ended.
 func (k *deskRunListCommand) listEnded(ctx context.Context, d *desk.Desk) error {
 	ended, err := d.EndedRuns(ctx)
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// deskServeCommand is the command desk serve.
 type deskServeCommand struct {
 	app       *app
 	look      chooseFlags
@@ -240,5 +239,5 @@ func (k *deskServeCommand) ended(stopped []page.Stopped, err error) error {
 	if len(next) == 0 {
 		return nil
 	}
-	return &deskStopError{err: errors.New("interrupted; runs of the page have messages left in their holds"), next: next}
+	return &deskStopError{stepsError{errors.New("interrupted; runs of the page have messages left in their holds"), next}}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
-// deskShowCommand is the command desk show.
 type deskShowCommand struct {
 	app    *app
 	choose chooseFlags
@@ -51,7 +50,6 @@ may have, the best first: 'dlxctl desk show HANDLE --protoset orders.binpb --try
 	return c
 }
 
-// run shows one message.
 func (k *deskShowCommand) run(c *cobra.Command, args []string) error {
 	if err := k.check(); err != nil {
 		return err

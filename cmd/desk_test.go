@@ -261,7 +261,7 @@ func TestTheNextStepOfARunWithoutAHold(t *testing.T) {
 func TestResumeOfSeveralRuns(t *testing.T) {
 	t.Parallel()
 	refused, unreachable := fmt.Errorf("%w: busy", desk.ErrRefused), errors.New("nothing answers")
-	stop := &deskStopError{err: errors.New("stopped: 3 failed again")}
+	stop := &deskStopError{stepsError{err: errors.New("stopped: 3 failed again")}}
 	for name, tc := range map[string]struct {
 		results []error
 		moved   int // by each run

@@ -33,7 +33,6 @@ func (a *app) watchRun(ctx context.Context, action desk.Action) *runWatch {
 	}
 }
 
-// progress shows one report of a run.
 func (w *runWatch) progress(p desk.Progress) {
 	if w.bar == nil || p.Phase != w.last.Phase {
 		w.endBar()

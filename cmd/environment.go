@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // variablePrefix is the prefix of dlxctl's environment variables.
@@ -29,7 +29,6 @@ func consents(flag string) bool {
 	}, flag)
 }
 
-// ownVariable names the variable of a flag.
 func ownVariable(flag string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
@@ -152,7 +151,7 @@ func meantFlag(c *cobra.Command, name string) string {
 	}
 	var names []string
 	c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-	return spec.DidYouMean("--"+name, names, "")
+	return topology.DidYouMean("--"+name, names, "")
 }
 
 // warnOfUnknownVariables warns of variables with dlxctl's prefix that set nothing: a typo
@@ -173,7 +172,7 @@ func warnOfUnknownVariables(stderr io.Writer, environ []string, root *cobra.Comm
 			continue
 		}
 		text := name + " sets no flag of dlxctl"
-		if fix := spec.DidYouMean(name, names, ""); fix != "" {
+		if fix := topology.DidYouMean(name, names, ""); fix != "" {
 			text += "; " + strings.NewReplacer(`"`, "").Replace(fix)
 		}
 		fmt.Fprintln(stderr, "dlxctl: warning:", text)

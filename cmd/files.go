@@ -33,7 +33,6 @@ type loader struct {
 	conn   connection // for the virtual hosts of the files
 }
 
-// files returns the loader of the topology files.
 func (a *app) files() loader {
 	return loader{paths: a.paths, over: a.overlays, stdin: a.stdin, stderr: a.stderr, env: a.env, conn: a.conn}
 }
@@ -98,7 +97,6 @@ func (l loader) messages() (m topology.Messages, found bool, err error) {
 	return t.Messages, true, err
 }
 
-// warn prints warnings.
 func (l loader) warn(warnings []spec.Problem) {
 	for _, w := range warnings {
 		fmt.Fprintln(l.stderr, w)
@@ -238,7 +236,6 @@ func (l loader) readParts() (input, error) {
 	return in, nil
 }
 
-// readOverlay reads an overlay.
 func (l loader) readOverlay(path string) (spec.Source, error) {
 	if path != "-" && isFolder(path) {
 		return spec.Source{}, fmt.Errorf("--overlay %s is a folder; name its files, each with --overlay", path)

@@ -11,6 +11,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/generate"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -35,7 +36,6 @@ func generators(a *app) []*cobra.Command {
 	return []*cobra.Command{newRights(a), newCompile(a), newSchema(a), newMan(a)}
 }
 
-// alertsCommand is the command generate alerts.
 type alertsCommand struct {
 	app     *app
 	options generate.AlertOptions
@@ -89,7 +89,7 @@ func (k *alertsCommand) run() error {
 	}
 	o.VHost = vhost
 	if k.app.output == "json" {
-		return generate.WriteAlertsJSON(k.app.stdout, generate.Alerts(t, o))
+		return text.WriteJSON(k.app.stdout, generate.Alerts(t, o)) // Prometheus reads JSON too
 	}
 	return generate.WriteAlerts(k.app.stdout, generate.Alerts(t, o))
 }
@@ -109,12 +109,11 @@ alerts'.`,
 			if err != nil {
 				return err
 			}
-			return generate.WriteDashboard(a.stdout, generate.MakeDashboard(t, vhost))
+			return text.WriteJSON(a.stdout, generate.MakeDashboard(t, vhost))
 		},
 	}
 }
 
-// argsCommand is the command generate args.
 type argsCommand struct {
 	app  *app
 	lang string
@@ -184,7 +183,6 @@ func (k *argsCommand) queue(c *cobra.Command, args []string) error {
 	return usageError{err}
 }
 
-// firstQueues lists the first work queues of a topology.
 func firstQueues(t topology.Compiled) string {
 	const shown = 5
 	var names []string
@@ -204,7 +202,7 @@ func noWorkQueue(t topology.Compiled, name string) error {
 	}
 	names := t.WorkQueueNames()
 	return fmt.Errorf("the topology %q has no queue %q; %s", t.Name, name,
-		spec.DidYouMean(name, names, "'dlxctl status --all' lists its queues"))
+		topology.DidYouMean(name, names, "'dlxctl status --all' lists its queues"))
 }
 
 // loadPlaced reads the topology, and its virtual host.

@@ -10,7 +10,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// graphCommand is the command graph.
 type graphCommand struct {
 	app         *app
 	objects     objectFlags
@@ -48,7 +47,6 @@ With --broker it draws what the virtual host has.`,
 	return c
 }
 
-// run draws the graph.
 func (k *graphCommand) run(c *cobra.Command, queues []string) error {
 	have, err := k.objects.read(c, k.definitions, queues...)
 	if err != nil {
@@ -78,9 +76,5 @@ func known(queue string, names []string) error {
 	if slices.Contains(names, queue) {
 		return nil
 	}
-	err := fmt.Errorf("queue %q does not exist", queue)
-	if near := topology.Nearest(queue, names); near != "" {
-		err = fmt.Errorf("%w; did you mean %q?", err, near)
-	}
-	return usageError{err}
+	return usageError{fmt.Errorf("queue %q does not exist%s", queue, topology.Suggestion(queue, names))}
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// importCommand is the command import.
 type importCommand struct {
 	app     *app
 	match   string
@@ -93,7 +92,6 @@ func noTopologyFiles(args []string) error {
 	return nil
 }
 
-// check checks the flags.
 func (k *importCommand) check() error {
 	k.options.Split = importer.Split(k.split)
 	if !slices.Contains([]importer.Split{importer.SplitNone, importer.SplitPrefix, importer.SplitOwner}, k.options.Split) {

@@ -10,7 +10,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/apply"
 )
 
-// lockFlags are the flags of the topology's lock.
 type lockFlags struct {
 	wanted  bool
 	timeout time.Duration

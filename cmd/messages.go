@@ -27,7 +27,6 @@ type messageFlags struct {
 	read func(name string) ([]byte, error) // reads a schema; nil is readSchema
 }
 
-// register adds the flags to a command.
 func (m *messageFlags) register(c *cobra.Command) {
 	f := c.Flags()
 	f.StringArrayVar(&m.protosets, "protoset", nil, "`FILE` with a descriptor set of protobuf; may be repeated")
@@ -54,7 +53,6 @@ func (m *messageFlags) reader(t topology.Compiled) (*deadletter.Reader, error) {
 	return &deadletter.Reader{Decoder: decoder, Redactor: redactor}, nil
 }
 
-// decoder returns a decoder with the schemas of the flags and of the topology file.
 func (m *messageFlags) decoder(t topology.Messages) (*decode.Decoder, error) {
 	rules, err := m.typeRules(t)
 	if err != nil {
@@ -148,7 +146,6 @@ func (m *messageFlags) redactors(t topology.Compiled) (func(workQueue string) *r
 // checked before, so that it is one of a flag.
 func badRule(err error) error { return usageError{fmt.Errorf("--redact: %w", err)} }
 
-// redactions returns the rules of --redact.
 func (m *messageFlags) redactions() redact.Rules {
 	var r redact.Rules
 	for _, v := range m.redact {
@@ -164,7 +161,6 @@ func (m *messageFlags) redactions() redact.Rules {
 	return r
 }
 
-// rulesFor returns rules of the topology file.
 func rulesFor(r topology.Redaction) redact.Rules {
 	return redact.Rules{Paths: r.Paths, Types: r.Types, HideBodies: r.HideBodies}
 }
@@ -177,7 +173,6 @@ func merged(a, b redact.Rules) redact.Rules {
 	}
 }
 
-// readSchema reads a file with a schema.
 func readSchema(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

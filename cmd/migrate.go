@@ -15,7 +15,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/migrate"
-	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -278,7 +277,7 @@ func meantCommand(c *cobra.Command, names []string, err error) error {
 	}
 	for _, name := range names {
 		for _, command := range []string{"status", "abort"} {
-			if err != nil && spec.DidYouMean(name, []string{command}, "") != "" {
+			if err != nil && topology.DidYouMean(name, []string{command}, "") != "" {
 				return fmt.Errorf("%w; or did you mean 'dlxctl migrate %s'?", err, command)
 			}
 		}

@@ -44,17 +44,16 @@ func (o *migrateOutput) report(format string, args ...any) {
 
 // progress shows how many of the messages are moved.
 func (o *migrateOutput) progress(messages int64) (step, finish func()) {
-	bar := o.app.newMessageProgress("moved", int(messages))
-	o.show(bar)
-	return bar.step, func() {
-		o.show(nil)
-		bar.finish()
-	}
+	return o.with(o.app.newMessageProgress("moved", int(messages)))
 }
 
 // queueProgress shows how many of the queues are at their end.
 func (o *migrateOutput) queueProgress(queues int) (step, finish func()) {
-	bar := o.app.newProgress("ended", "queues", queues)
+	return o.with(o.app.newProgress("ended", "queues", queues))
+}
+
+// with shows a bar until finish is called.
+func (o *migrateOutput) with(bar *progress) (step, finish func()) {
 	o.show(bar)
 	return bar.step, func() {
 		o.show(nil)

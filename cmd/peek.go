@@ -13,7 +13,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// peekCommand is the command peek.
 type peekCommand struct {
 	app    *app
 	choose chooseFlags

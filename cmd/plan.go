@@ -27,7 +27,6 @@ type planFlags struct {
 	options plan.Options
 }
 
-// add adds all of them.
 func (p *planFlags) add(f *pflag.FlagSet) {
 	p.addShared(f)
 	f.BoolVar(&p.options.Prune, "prune", false, "delete drift: undeclared bindings of objects that the file owns")
@@ -73,7 +72,6 @@ func hazardNames(between string) string {
 	return strings.Join(names, between)
 }
 
-// planCommand is the command plan.
 type planCommand struct {
 	app      *app
 	flags    planFlags

@@ -18,7 +18,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// processCommand is the command process.
 type processCommand struct {
 	app        *app
 	prefetch   int

@@ -64,7 +64,6 @@ func (a *app) startProgress(p *progress) *progress {
 	return p
 }
 
-// step counts one step.
 func (p *progress) step() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +100,6 @@ func (p *progress) above(write func()) {
 	write()
 }
 
-// drawBar draws the bar in place of the one before.
 func (p *progress) drawBar(done, total int) {
 	const width = 10
 	full := width * done / max(1, total)

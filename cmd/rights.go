@@ -11,7 +11,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
-// rightsCommand is the command rights.
 type rightsCommand struct {
 	app  *app
 	desk bool
@@ -45,7 +44,6 @@ the queues that it has at this moment.`,
 	return c
 }
 
-// run prints the rights.
 func (k *rightsCommand) run(ctx context.Context) error {
 	vhost, grants, err := k.grants(ctx)
 	if err != nil {

@@ -205,7 +205,6 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 // text is not the only one.
 const outputsAnnotation = "outputs"
 
-// outputs returns the output formats of a command.
 func outputs(c *cobra.Command) []string {
 	return strings.Fields(cmp.Or(c.Annotations[outputsAnnotation], "text"))
 }

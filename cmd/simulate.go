@@ -18,7 +18,6 @@ import (
 // longestOutage is the longest outage that is simulated.
 const longestOutage = 31 * 24 * time.Hour
 
-// simulateCommand is the command simulate.
 type simulateCommand struct {
 	app      *app
 	rate     string

@@ -40,7 +40,6 @@ func (s *size) Set(text string) error {
 // Type returns the name of the type in help texts.
 func (s *size) Type() string { return "size" }
 
-// unit is a unit of sizes.
 type unit struct {
 	name  string
 	bytes int

@@ -23,7 +23,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// statusCommand is the command status.
 type statusCommand struct {
 	app      *app
 	filter   status.Filter
@@ -150,23 +149,19 @@ func (k *statusCommand) checkFilter(all []topology.Compiled) error {
 		return usageError{errors.New("the name of a queue or owner is empty; write a name, or leave it out to see all queues")}
 	}
 	queue, owner, owners := k.filter.Unknown(all)
-	nearOwner, nearQueue := topology.Nearest(owner, owners), topology.Nearest(queue, status.Names(all))
 	switch {
 	case owner != "" && len(owners) == 0:
 		return fmt.Errorf("no queue of the file has an owner; add owner: %s to the queues of that team", owner)
-	case nearOwner != "":
-		return fmt.Errorf("no queue of the file has the owner %q; did you mean %q?", owner, nearOwner)
 	case owner != "":
-		return fmt.Errorf("no queue of the file has the owner %q; the owners are %s", owner, strings.Join(owners, ", "))
-	case nearQueue != "":
-		return fmt.Errorf("no queue of the file is called %q; did you mean %q?", queue, nearQueue)
+		return fmt.Errorf("no queue of the file has the owner %q; %s", owner,
+			topology.DidYouMean(owner, owners, "the owners are "+strings.Join(owners, ", ")))
 	case queue != "":
-		return fmt.Errorf("no queue of the file is called %q; 'dlxctl status --all' lists the queues", queue)
+		return fmt.Errorf("no queue of the file is called %q; %s", queue,
+			topology.DidYouMean(queue, status.Names(all), "'dlxctl status --all' lists the queues"))
 	}
 	return nil
 }
 
-// print prints reports once.
 func (k *statusCommand) print(reports []status.Report) error {
 	width, height := k.app.screenSize()
 	if k.app.output == "json" || height == 0 {

@@ -17,7 +17,6 @@ import (
 // errLost is the error of a message that is lost. It is an answer and prints nothing.
 var errLost = errors.New("the message is lost")
 
-// traceCommand is the command trace.
 type traceCommand struct {
 	app        *app
 	objects    objectFlags
@@ -176,11 +175,8 @@ func checkQueues(in trace.Input) error {
 	names := in.State.Have.QueueNames()
 	for queue := range in.QueueFailures {
 		if !slices.Contains(names, queue) {
-			err := fmt.Errorf("--fail names the queue %q, which does not exist", queue)
-			if near := topology.Nearest(queue, names); near != "" {
-				err = fmt.Errorf("%w; did you mean %q?", err, near)
-			}
-			return usageError{err}
+			return usageError{fmt.Errorf("--fail names the queue %q, which does not exist%s", queue,
+				topology.Suggestion(queue, names))}
 		}
 	}
 	return nil

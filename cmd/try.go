@@ -15,7 +15,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// tryCommand is the command try.
 type tryCommand struct {
 	app      *app
 	speed    int

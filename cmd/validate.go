@@ -14,7 +14,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
-// validateCommand is the command validate.
 type validateCommand struct {
 	app      *app
 	strict   bool

@@ -17,7 +17,6 @@ import (
 // errUnverified is the error of a report with problems. It is an answer and prints nothing.
 var errUnverified = errors.New("the retry plane has problems")
 
-// verifyCommand is the command verify.
 type verifyCommand struct {
 	app       *app
 	maxWait   time.Duration

@@ -78,7 +78,6 @@ type versionJSON struct {
 	Version string `json:"version"`
 }
 
-// versionText is what version and --version print.
 func versionText() string {
 	built := fmt.Sprintf("%s, %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	if of, at := origin(); of != "" {

@@ -18,6 +18,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/generate"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	writing "github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -615,7 +616,7 @@ func TestTheSampleOfAlertmanager(t *testing.T) {
 func TestDashboardPanelsDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	if err := generate.WriteDashboard(&out, generate.MakeDashboard(compiled(t, alerted), "/")); err != nil {
+	if err := writing.WriteJSON(&out, generate.MakeDashboard(compiled(t, alerted), "/")); err != nil {
 		t.Fatal(err)
 	}
 	var d generate.Dashboard

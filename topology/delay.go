@@ -11,7 +11,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
-// unit is a unit of a delay.
 type unit struct {
 	name string
 	d    time.Duration
@@ -93,7 +92,6 @@ func milliseconds(s string) (total float64, ok bool) {
 	return total, true
 }
 
-// unitOf returns the unit of a name.
 func unitOf(name string) time.Duration {
 	for _, u := range units() {
 		if u.name == name {

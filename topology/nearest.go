@@ -1,9 +1,28 @@
 package topology
 
 import (
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
+
+// DidYouMean returns the remedy for a name that is not among names: the nearest of them, or
+// otherwise if none is near.
+func DidYouMean(name string, names []string, otherwise string) string {
+	if near := Nearest(name, names); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return otherwise
+}
+
+// Suggestion returns the end of an error about a name that is not among names: "; did you mean
+// NAME?", or nothing if none is near.
+func Suggestion(name string, names []string) string {
+	if fix := DidYouMean(name, names, ""); fix != "" {
+		return "; " + fix
+	}
+	return ""
+}
 
 // Nearest returns the word of words that name was probably meant to be, or "".
 func Nearest(name string, words []string) string {

@@ -47,10 +47,7 @@ func group[T any](b *strings.Builder, kind string, objects []T, describe func(T)
 	if len(objects) == 0 {
 		return
 	}
-	var rows [][]string
-	for _, o := range objects {
-		rows = append(rows, describe(o))
-	}
+	rows := text.Each(objects, describe)
 	var table strings.Builder
 	_ = text.Table{Rows: rows}.Write(&table, 0) // into memory: it cannot fail
 	fmt.Fprintf(b, "\n%s\n", text.Count(len(objects), kind))
@@ -59,7 +56,6 @@ func group[T any](b *strings.Builder, kind string, objects []T, describe func(T)
 	}
 }
 
-// line returns the cells of one row.
 func line(cells ...string) []string {
 	for i := range cells {
 		cells[i] = Printable(cells[i])

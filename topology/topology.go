@@ -188,10 +188,7 @@ func (b Binding) String() string {
 	}
 	detail := b.Key
 	if headers := b.Arguments.WithoutX(); len(headers) > 0 {
-		parts := make([]string, 0, len(headers))
-		for _, name := range headers.Names() {
-			parts = append(parts, name+"="+FormatValue(headers[name]))
-		}
+		parts := text.Each(headers.Names(), func(name string) string { return name + "=" + FormatValue(headers[name]) })
 		detail = strings.Join(parts, ", ")
 	}
 	if detail == "" {

@@ -142,7 +142,6 @@ func (r *Runner) Run(ctx context.Context) error {
 	return plan.Skipped(p, r.Options.Allow, summary(r.done))
 }
 
-// unfinished makes an UnfinishedError.
 func unfinished(format string, args ...any) error {
 	return &UnfinishedError{fmt.Errorf(format, args...)}
 }

@@ -87,7 +87,6 @@ func refusal(on lines, kind types, name string, args topology.Arguments) (p Prob
 	return p, refused
 }
 
-// refusalOf returns the problem that one line has with one argument.
 func refusalOf(line lines, kind types, name string, value any) (Problem, bool) {
 	fits := everyType
 	for _, r := range misplaced {
@@ -198,10 +197,7 @@ func among(words ...string) check {
 		case slices.Contains(words, s):
 			return "", ""
 		}
-		if near := topology.Nearest(s, words); near != "" {
-			return fmt.Sprintf("%q", s), fmt.Sprintf("did you mean %q?", near)
-		}
-		return fmt.Sprintf("%q", s), "write " + text.Or(words)
+		return fmt.Sprintf("%q", s), topology.DidYouMean(s, words, "write "+text.Or(words))
 	}
 }
 

@@ -100,7 +100,6 @@ func RefusedKeys(version string, definition topology.Arguments) []Problem {
 	return out
 }
 
-// refusalOfKey returns the problem that one line has with one key of a policy.
 func refusalOfKey(line lines, key string, definition topology.Arguments) (p Problem, refused bool) {
 	for _, r := range keys() {
 		if r.on&line == 0 || !slices.Contains(r.names, key) {

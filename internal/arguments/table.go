@@ -36,7 +36,6 @@ func linesOf(version string) lines {
 	}
 }
 
-// types are types of queues.
 type types uint8
 
 const (

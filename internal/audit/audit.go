@@ -12,6 +12,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/definitions"
 	"github.com/dlxctl/dlxctl/internal/survey"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -231,10 +232,7 @@ type Example struct {
 
 // Rules returns all rules, sorted by ID.
 func Rules() []Rule {
-	var out []Rule
-	for _, c := range checks() {
-		out = append(out, c.Rule)
-	}
+	out := text.Each(checks(), func(c check) Rule { return c.Rule })
 	slices.SortFunc(out, func(a, b Rule) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }

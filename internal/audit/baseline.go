@@ -75,7 +75,6 @@ func isTypeError(err error) bool {
 	return is
 }
 
-// entry reads one entry.
 func (b Baseline) entry(node *yamlv3.Node) (Entry, error) {
 	fail := func(format string, args ...any) (Entry, error) {
 		return Entry{}, fmt.Errorf("%s:%d: %s", b.file, node.Line, fmt.Sprintf(format, args...))
@@ -101,7 +100,8 @@ func (b Baseline) entry(node *yamlv3.Node) (Entry, error) {
 	if _, known := RuleByID(e.Rule); !known {
 		return fail("there is no rule %q; 'dlxctl audit --rules' lists them", e.Rule)
 	}
-	if e.Kind != "" && !slices.Contains(baselineKinds(), e.Kind) {
+	kinds := []topology.Kind{topology.KindQueue, topology.KindExchange, topology.KindBinding, topology.KindPolicy}
+	if e.Kind != "" && !slices.Contains(kinds, e.Kind) {
 		return fail("kind is %q; write queue, exchange, binding or policy", e.Kind)
 	}
 	if e.Severity != "" && e.Severity.rank() < 0 {
@@ -111,11 +111,6 @@ func (b Baseline) entry(node *yamlv3.Node) (Entry, error) {
 		return fail("until is %q; write a day, as in 2026-12-31", e.Until)
 	}
 	return e, nil
-}
-
-// baselineKinds are the kinds of the objects of findings.
-func baselineKinds() []topology.Kind {
-	return []topology.Kind{topology.KindQueue, topology.KindExchange, topology.KindBinding, topology.KindPolicy}
 }
 
 // isAbout reports whether the entry is about a finding, which may be worse than what it accepts.

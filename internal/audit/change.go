@@ -171,7 +171,6 @@ func applyTo(p topology.Policy) string {
 	return p.ApplyTo
 }
 
-// apiPath joins the parts of a path.
 func apiPath(parts ...string) string {
 	for i, part := range parts {
 		parts[i] = strings.ReplaceAll(url.PathEscape(part), "$", "%24") // it is put in double quotes

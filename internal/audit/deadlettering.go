@@ -166,7 +166,6 @@ func (x *index) successorOf(missing string) string {
 	return ""
 }
 
-// keyList lists the keys of hops with a verdict.
 func (q *queue) keyList(v survey.Verdict) string {
 	var names []string
 	for _, h := range q.Hops {

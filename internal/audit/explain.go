@@ -90,7 +90,6 @@ func (e Example) input() (Input, error) {
 	return in, nil
 }
 
-// findings returns what a rule finds in the example.
 func (e Example) findings(rule string) ([]Finding, error) {
 	in, err := e.input()
 	if err != nil {

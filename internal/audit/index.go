@@ -32,7 +32,6 @@ type queue struct {
 	hasOperator bool
 }
 
-// exchange is an exchange with its bindings.
 type exchange = survey.Exchange
 
 // newIndex computes the facts of a virtual host. It does not change the input.

@@ -25,15 +25,16 @@ func deadLettersIn(arguments string) string {
   {"name": "billing.dead", "durable": true, "auto_delete": false, "arguments": {` + arguments + `}}]}`
 }
 
-// sources lists the queues whose dead letters a queue gets.
+// sources lists the queues whose dead letters a queue gets, as the end of the evidence.
 func (q *queue) sources() string {
+	from := list(q.From)
 	switch {
 	case len(q.From) == 0 && q.Made:
-		return "work queues"
+		from = "work queues"
 	case len(q.From) == 0:
-		return "none, its name says what it is for"
+		from = "none, its name says what it is for"
 	}
-	return list(q.From)
+	return "; queues that dead-letter here: " + from
 }
 
 // gives returns the settings with these arguments by which a dead-letter queue gives up messages.
@@ -58,7 +59,7 @@ func keeperExpires() check {
 			return Finding{}, false
 		}
 		f := Finding{
-			Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgMessageTTL), q.sources()),
+			Evidence:    q.argument(topology.ArgMessageTTL) + q.sources(),
 			Consequence: fmt.Sprintf("dead letters are lost after %s", text.Millis(losses[0].Limit)),
 			Remedy:      x.fixed(q, topology.ArgMessageTTL),
 			Tries:       x.unsetting(q, topology.ArgMessageTTL),
@@ -84,13 +85,13 @@ func keeperDeleted() check {
 			return Finding{}, false
 		}
 		f := Finding{
-			Evidence:    fmt.Sprintf("auto-delete; queues that dead-letter here: %s", q.sources()),
+			Evidence:    "auto-delete" + q.sources(),
 			Consequence: "every dead letter is lost when the last consumer disconnects",
 			Remedy: fmt.Sprintf("decide when %s can be declared without auto-delete: that of a queue never changes, so it is "+
 				"deleted, with its messages, and then declared by the service that uses it", text.Name(q.Name)),
 		}
 		if losses[0].Argument == topology.ArgExpires {
-			f.Evidence = fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgExpires), q.sources())
+			f.Evidence = q.argument(topology.ArgExpires) + q.sources()
 			f.Consequence = fmt.Sprintf("every dead letter is lost after %s without a consumer", text.Millis(losses[0].Limit))
 			f.Remedy, f.Tries = x.fixed(q, topology.ArgExpires), x.unsetting(q, topology.ArgExpires)
 		}
@@ -112,8 +113,7 @@ func keeperDrops() check {
 			return Finding{}, false
 		}
 		f := Finding{
-			Evidence: fmt.Sprintf("%s, overflow drop-head; queues that dead-letter here: %s", x.cause(q, route.MaxLen),
-				q.sources()),
+			Evidence:    x.cause(q, route.MaxLen) + ", overflow drop-head" + q.sources(),
 			Consequence: fmt.Sprintf("when %s is full, its oldest dead letter is lost", text.Name(q.Name)),
 			Remedy:      x.fixed(q, q.limits()...),
 			Tries:       x.unsetting(q, q.limits()...),
@@ -190,7 +190,7 @@ func keeperDeliveryLimit() check {
 			return Finding{}, false
 		}
 		f := Finding{
-			Evidence: q.argument(topology.ArgDeliveryLimit) + fmt.Sprintf("; queues that dead-letter here: %s", q.sources()),
+			Evidence: q.argument(topology.ArgDeliveryLimit) + q.sources(),
 			Remedy:   x.fixed(q, topology.ArgDeliveryLimit),
 			Tries:    x.unsetting(q, topology.ArgDeliveryLimit),
 		}
@@ -198,8 +198,7 @@ func keeperDeliveryLimit() check {
 			limit = 20
 		}
 		if byDefault || !limited {
-			f.Evidence = fmt.Sprintf("quorum queue without a delivery limit, which is 20 since 4.0; queues that dead-letter here: %s",
-				q.sources())
+			f.Evidence = "quorum queue without a delivery limit, which is 20 since 4.0" + q.sources()
 			f.Tries = x.setting(q, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
 		}
 		f.Consequence = fmt.Sprintf("a dead letter that is looked at and returned more than %s%s is lost",
@@ -228,7 +227,7 @@ func keeperDeadLetters() check {
 			return Finding{}, false
 		}
 		return Finding{
-			Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.deadLetterExchange(), q.sources()),
+			Evidence:    q.deadLetterExchange() + q.sources(),
 			Consequence: "a dead letter that a client rejects here leaves the queue",
 			Remedy: fmt.Sprintf("decide whether a second stage is meant; if not, %s",
 				x.fixed(q, topology.ArgDeadLetterExchange)),
@@ -275,7 +274,7 @@ func keeperTransient() check {
 			return Finding{}, false
 		}
 		return Finding{
-			Evidence:    fmt.Sprintf("durable is false; queues that dead-letter here: %s", q.sources()),
+			Evidence:    "durable is false" + q.sources(),
 			Consequence: "all dead letters are lost when the broker restarts",
 			Remedy: fmt.Sprintf("decide when %s can be declared as durable: that of a queue never changes, so it is deleted, "+
 				"with its messages, and then declared by the service that uses it", text.Name(q.Name)),

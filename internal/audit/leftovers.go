@@ -15,7 +15,6 @@ func leftoverChecks() []check {
 	return []check{migrationUnfinished(), legacyStillBound(), runUnfinished(), messagesParked()}
 }
 
-// switchOwner returns the topology of a switch exchange of a migration.
 func switchOwner(e *exchange) (string, bool) {
 	owner, marked := topology.Owner(e.Arguments)
 	return owner, marked && topology.IsSwitchName(owner, e.Name)

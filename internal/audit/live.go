@@ -104,8 +104,7 @@ func deadLettersGrowing() check {
 			return Finding{}, false
 		}
 		return Finding{
-			Evidence: fmt.Sprintf("%s more within %s; queues that dead-letter here: %s", text.Count(grown, "message"),
-				text.Duration(x.in.Live.Interval), q.sources()),
+			Evidence:    text.Count(grown, "message") + " more within " + text.Duration(x.in.Live.Interval) + q.sources(),
 			Consequence: "messages are failing now",
 			Remedy:      lookAt(q),
 		}, true

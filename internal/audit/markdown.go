@@ -18,7 +18,7 @@ func WriteMarkdown(w io.Writer, r Result) error {
 	if line := r.forLine(); line != "" {
 		score = "For RabbitMQ " + line + ": " + r.upgradeCount()
 	}
-	fmt.Fprintf(b, "### dlxctl audit: %s\n\n**%s** (%s)\n", codeSpan(topology.Printable(r.Source)), score, r.counts())
+	fmt.Fprintf(b, "### dlxctl audit: %s\n\n**%s** (%s)\n", text.Code(topology.Printable(r.Source)), score, r.counts())
 	groups := r.grouped(Warning)
 	if len(groups) > 0 {
 		fmt.Fprint(b, "\n| | what is wrong | where |\n| --- | --- | --- |\n")
@@ -52,7 +52,6 @@ func WriteMarkdown(w io.Writer, r Result) error {
 	return b.Flush()
 }
 
-// severitySign returns the sign of a severity in a table.
 func severitySign(s Severity) string {
 	if s == Error {
 		return ":x:"
@@ -62,10 +61,7 @@ func severitySign(s Severity) string {
 
 // markdownNames lists the objects of a rule, as a cell of a table.
 func (r Result) markdownNames(findings []Finding) string {
-	var names []string
-	for _, f := range findings {
-		names = append(names, strings.ReplaceAll(codeSpan(r.name(f)), "|", `\|`))
-	}
+	names := text.Each(findings, func(f Finding) string { return strings.ReplaceAll(text.Code(r.name(f)), "|", `\|`) })
 	return text.FirstOf(names, 5)
 }
 
@@ -75,43 +71,22 @@ func (r Result) markdownRule(w io.Writer, s ruleFindings) {
 	for _, f := range s.findings {
 		place := ""
 		if f.Place() != "" {
-			place = " (" + codeSpan(topology.Printable(f.Place())) + ")"
+			place = " (" + text.Code(topology.Printable(f.Place())) + ")"
 		}
 		upgrade := ""
 		if f.Upgrade != "" {
 			upgrade = fmt.Sprintf(" **%s** (%s)", f.Upgrade, text.EscapeMarkdown(f.Source))
 		}
-		fmt.Fprintf(w, "- %s%s:%s %s\n", codeSpan(r.name(f)), place, upgrade,
+		fmt.Fprintf(w, "- %s%s:%s %s\n", text.Code(r.name(f)), place, upgrade,
 			text.EscapeMarkdown(topology.Printable(f.Evidence)))
 	}
 	switch remedy := strings.TrimRight(s.findings[0].Remedy, "\n"); {
 	case remedy == "":
 	case !s.findings[0].pasted():
-		fmt.Fprintf(w, "\nFix for %s: %s\n", codeSpan(r.name(s.findings[0])), text.EscapeMarkdown(topology.Printable(remedy)))
+		fmt.Fprintf(w, "\nFix for %s: %s\n", text.Code(r.name(s.findings[0])),
+			text.EscapeMarkdown(topology.Printable(remedy)))
 	default:
-		fence := strings.Repeat("`", max(3, longestBackticks(remedy)+1)) // names may hold backticks
-		fmt.Fprintf(w, "\nFix for %s:\n\n%s\n%s\n%s\n", codeSpan(r.name(s.findings[0])), fence, remedy, fence)
+		fence := text.Fence(remedy)
+		fmt.Fprintf(w, "\nFix for %s:\n\n%s\n%s\n%s\n", text.Code(r.name(s.findings[0])), fence, remedy, fence)
 	}
-}
-
-// codeSpan returns a text as code, whatever backticks it holds.
-func codeSpan(s string) string {
-	if n := longestBackticks(s); n > 0 {
-		fence := strings.Repeat("`", n+1)
-		return fence + " " + s + " " + fence
-	}
-	return "`" + s + "`"
-}
-
-// longestBackticks returns the length of the longest run of backticks.
-func longestBackticks(s string) int {
-	longest, run := 0, 0
-	for _, c := range s {
-		run++
-		if c != '`' {
-			run = 0
-		}
-		longest = max(longest, run)
-	}
-	return longest
 }

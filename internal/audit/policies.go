@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -107,16 +108,12 @@ func (x *index) pairs(pick func(q *queue, list []topology.Policy) []pair) (found
 			queues[p] = append(queues[p], q.Name)
 		}
 	}
-	for p := range queues {
-		found = append(found, p)
-	}
-	slices.SortFunc(found, func(a, b pair) int {
+	found = slices.SortedFunc(maps.Keys(queues), func(a, b pair) int {
 		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.second, b.second))
 	})
 	return found, queues
 }
 
-// namedPolicy returns the policy of that name.
 func (x *index) namedPolicy(name string) topology.Policy {
 	i := slices.IndexFunc(x.State.Have.Policies, func(p topology.Policy) bool { return p.Name == name })
 	return x.State.Have.Policies[i]

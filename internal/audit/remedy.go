@@ -50,7 +50,6 @@ func (x *index) declared(name string) []Change {
 	return []Change{put(keeper(name))}
 }
 
-// bound returns the change that binds a queue.
 func bound(source, queue, key string) Change {
 	return put(topology.Binding{Source: source, Destination: queue, DestinationType: topology.ToQueue, Key: key})
 }

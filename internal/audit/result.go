@@ -14,8 +14,6 @@ type Result struct {
 	Reports []Report
 	// Source names what was audited: files, or the broker.
 	Source string
-	// Files says that files were audited, and not a broker.
-	Files bool
 	// Findings are those that count, the worst first.
 	Findings []Finding
 	// Accepted are those that the baseline accepts.
@@ -46,9 +44,12 @@ func Severities() []Severity { return []Severity{Error, Warning, Note} }
 
 // Count returns how many findings of a severity count.
 func (r Result) Count(s Severity) int {
-	n := 0
+	return r.count(func(f Finding) bool { return f.Severity == s })
+}
+
+func (r Result) count(is func(Finding) bool) (n int) {
 	for _, f := range r.Findings {
-		if f.Severity == s {
+		if is(f) {
 			n++
 		}
 	}
@@ -95,13 +96,7 @@ func (r Result) Score() string { return survey.Score(r.Fates()) }
 // withoutDeadLettering returns how many queues lose what is rejected because they have no
 // dead-lettering. That is a note, as some are meant so, and it is the most frequent cause.
 func (r Result) withoutDeadLettering() int {
-	n := 0
-	for _, f := range r.Findings {
-		if f.Rule == "no-dead-lettering" {
-			n++
-		}
-	}
-	return n
+	return r.count(func(f Finding) bool { return f.Rule == "no-dead-lettering" })
 }
 
 // counts returns "3 errors, 1 warning, 12 notes".
@@ -110,7 +105,6 @@ func (r Result) counts() string {
 		text.Count(r.Count(Note), "note")
 }
 
-// ruleFindings are the findings of one rule and severity.
 type ruleFindings struct {
 	rule     string
 	severity Severity

@@ -27,7 +27,7 @@ func RulePageMarkdown(r Rule) (string, error) {
 	}
 	writeExample(&b, r.Hit)
 	for _, f := range found {
-		fmt.Fprintf(&b, "\n%s\n", foldLines(fmt.Sprintf("%s %s: %s. %s.", f.Object.Kind, codeSpan(f.DisplayName()),
+		fmt.Fprintf(&b, "\n%s\n", foldLines(fmt.Sprintf("%s %s: %s. %s.", f.Object.Kind, text.Code(f.DisplayName()),
 			text.EscapeMarkdown(topology.Printable(f.Evidence)), text.EscapeMarkdown(upperFirst(f.Consequence)))))
 		switch {
 		case f.pasted():

@@ -46,7 +46,6 @@ func WriteText(w io.Writer, r Result, o TextOptions) error {
 	return t.w.Flush()
 }
 
-// resultText writes a result.
 type resultText struct {
 	w *bufio.Writer
 	o TextOptions
@@ -124,7 +123,6 @@ func (t *resultText) hosts() {
 	}
 }
 
-// rule writes the findings of a rule.
 func (t *resultText) rule(s ruleFindings) {
 	style := map[Severity]func(string) string{Error: t.o.Style.Blocked, Warning: t.o.Style.Caution}[s.severity]
 	title := fmt.Sprintf("%s (%d): %s", s.rule, len(s.findings), lowerFirst(titleOf(s.rule)))

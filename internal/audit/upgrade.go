@@ -2,7 +2,6 @@ package audit
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -256,12 +255,9 @@ func without(p topology.Policy, keys []string) []Fix {
 
 // upgradeCount says how many findings count, by what happens: "2 refused, 1 changed, 0 dropped".
 func (r Result) upgradeCount() string {
-	var parts []string
-	for _, u := range []Upgrade{Refused, Changed, Dropped} {
-		n := len(slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.Upgrade != u }))
-		parts = append(parts, fmt.Sprintf("%d %s", n, u))
-	}
-	return strings.Join(parts, ", ")
+	return strings.Join(text.Each([]Upgrade{Refused, Changed, Dropped}, func(u Upgrade) string {
+		return fmt.Sprintf("%d %s", r.count(func(f Finding) bool { return f.Upgrade == u }), u)
+	}), ", ")
 }
 
 // forLine returns the line of the upgrade that was audited. Empty: none.

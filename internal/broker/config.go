@@ -36,8 +36,6 @@ type Config struct {
 	CertFile, KeyFile string
 	// InsecureSkipVerify accepts any certificate.
 	InsecureSkipVerify bool
-	// ConnectionName is what operators see in the list of connections.
-	ConnectionName string
 	// RequestTime is that of the Endpoint.
 	RequestTime time.Duration
 	// Log gets a line when a file has changed. Nil: changes are not logged.
@@ -93,7 +91,7 @@ func (c Config) Resolve() (Endpoint, error) {
 	}
 	e := Endpoint{
 		AMQP: u.address, API: api, VHost: u.vhost,
-		Heartbeat: u.heartbeat, ConnectionName: c.ConnectionName, RequestTime: c.RequestTime,
+		Heartbeat: u.heartbeat, RequestTime: c.RequestTime,
 		TLS: &tls.Config{
 			MinVersion:         tls.VersionTLS12,
 			ServerName:         u.serverName,         // empty: the host of the URL

@@ -71,7 +71,6 @@ func (e Endpoint) Renew() Endpoint {
 	return e.renew(e)
 }
 
-// renew is Renew.
 func (s *secrets) renew(e Endpoint) Endpoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +81,6 @@ func (s *secrets) renew(e Endpoint) Endpoint {
 	return e
 }
 
-// read reads f again.
 func (s *secrets) read(f *secret) {
 	if slices.ContainsFunc(f.paths, isSpecial) {
 		return

@@ -134,7 +134,6 @@ func archived(m Message) archivedJSON {
 	return a
 }
 
-// message returns the message that was archived.
 func (a archivedJSON) message(body []byte) (Archived, error) {
 	if a.Version != archiveVersion {
 		return Archived{}, fmt.Errorf("version %d is not known, only %d; import with the release that exported it",

@@ -108,9 +108,9 @@ func scalar(v any) (name string, value any, err error) {
 	case int:
 		return "int64", v, nil
 	case float32:
-		return "float32", number32(v), nil
+		return "float32", finiteOr(float64(v), v), nil
 	case float64:
-		return "float64", number64(v), nil
+		return "float64", finiteOr(v, v), nil
 	case string:
 		return "string", exact(v), nil
 	case []byte:
@@ -128,11 +128,6 @@ type decimalJSON struct {
 	Scale uint8 `json:"scale"`
 	Value int32 `json:"value"`
 }
-
-// number32 and number64 return a float for JSON, which has no infinite numbers.
-func number32(f float32) any { return finiteOr(float64(f), f) }
-
-func number64(f float64) any { return finiteOr(f, f) }
 
 func finiteOr(f float64, v any) any {
 	if math.IsNaN(f) || math.IsInf(f, 0) {

@@ -257,7 +257,6 @@ func DiffHeaders(d amqp091.Delivery, e Edited, key, newKey string) string {
 	return Diff("headers before", before.String(), "headers after", after.String())
 }
 
-// headerLine shows a header on one line.
 func headerLine(name string, v any) string {
 	kind, text, err := headerText(v)
 	if err != nil {

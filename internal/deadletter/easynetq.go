@@ -151,7 +151,6 @@ func milliseconds(span string) (string, error) {
 	return strconv.FormatInt(ms, 10), nil
 }
 
-// headers returns the headers of the message.
 func (p netProperties) headers() (amqp091.Table, error) {
 	out := amqp091.Table{}
 	for name, raw := range p.Headers {

@@ -47,7 +47,6 @@ func NewFilter(expression string) (*Filter, error) {
 	return compile(expression, expr.AsBool())
 }
 
-// compile compiles an expression of a kind.
 func compile(expression string, kind expr.Option) (*Filter, error) {
 	if len(expression) > filterBytes {
 		return nil, fmt.Errorf("the filter has %d bytes; the limit is %d", len(expression), filterBytes)
@@ -186,13 +185,9 @@ func filterError(err error) error {
 	}
 	message := at.Message
 	if m := unknownName.FindStringSubmatch(message); m != nil {
-		message = fmt.Sprintf("unknown name %q; ", m[1])
 		known := append(FilterNames(), functionNames()...)
-		if near := topology.Nearest(m[1], known); near != "" {
-			message += fmt.Sprintf("did you mean %q?", near)
-		} else {
-			message += "a filter knows " + strings.Join(known, ", ")
-		}
+		message = fmt.Sprintf("unknown name %q; %s", m[1],
+			topology.DidYouMean(m[1], known, "a filter knows "+strings.Join(known, ", ")))
 	}
 	switch message {
 	case `unexpected token Operator("=")`:

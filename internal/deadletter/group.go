@@ -93,18 +93,11 @@ func ParseBy(s string) (By, error) {
 	}
 	value, ok := values[s]
 	if !ok {
-		return By{}, unknownBy(s)
+		names := []string{"cause", "error", "queue", "key", "exchange", "type"}
+		return By{}, fmt.Errorf("cannot group by %q; %s", s,
+			topology.DidYouMean(s, names, "use "+strings.Join(names, ", ")+", header:NAME or body.PATH"))
 	}
 	return By{source: s, value: value, body: s == "type"}, nil
-}
-
-func unknownBy(s string) error {
-	names := []string{"cause", "error", "queue", "key", "exchange", "type"}
-	fix := "use " + strings.Join(names, ", ") + ", header:NAME or body.PATH"
-	if near := topology.Nearest(s, names); near != "" {
-		fix = fmt.Sprintf("did you mean %q?", near)
-	}
-	return fmt.Errorf("cannot group by %q; %s", s, fix)
 }
 
 // String returns the way to group as [ParseBy] read it.

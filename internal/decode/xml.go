@@ -91,7 +91,6 @@ func newElement(t xml.StartElement) *element {
 	return e
 }
 
-// add adds a child element.
 func (e *element) add(name string, value any) {
 	switch before := e.members[name].(type) {
 	case nil:

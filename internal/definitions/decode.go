@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -39,12 +40,7 @@ func (e element) has(names ...string) bool {
 
 // hasAny reports whether e has one of these fields.
 func (e element) hasAny(names ...string) bool {
-	for _, name := range names {
-		if _, ok := e.fields[name]; ok {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, func(name string) bool { return e.has(name) })
 }
 
 func newDecoder(f File) (*decoder, error) {

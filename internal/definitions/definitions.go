@@ -85,7 +85,7 @@ func Read(files []File) ([]VHost, error) {
 	if len(files) == 0 {
 		return nil, errors.New("no definitions file was given")
 	}
-	s := newSet()
+	s := &set{hosts: map[string]*host{}, listed: map[string]bool{}}
 	for _, f := range files {
 		if err := s.read(f); err != nil {
 			s.problems = append(s.problems, err)
@@ -95,19 +95,13 @@ func Read(files []File) ([]VHost, error) {
 		s.checkLists()
 		s.mergeAll()
 	}
-	hosts := s.virtualHosts()
+	var hosts []VHost
+	for _, h := range s.hosts {
+		hosts = append(hosts, s.virtualHost(h))
+	}
+	slices.SortFunc(hosts, func(a, b VHost) int { return cmp.Compare(a.State.VHost, b.State.VHost) })
 	if len(s.problems) > 0 {
 		return nil, text.FirstErrors(s.problems, maxProblems)
 	}
 	return hosts, nil
-}
-
-// virtualHosts returns the virtual hosts that were read, sorted.
-func (s *set) virtualHosts() []VHost {
-	var out []VHost
-	for _, h := range s.hosts {
-		out = append(out, s.virtualHost(h))
-	}
-	slices.SortFunc(out, func(a, b VHost) int { return cmp.Compare(a.State.VHost, b.State.VHost) })
-	return out
 }

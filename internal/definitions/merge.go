@@ -28,7 +28,6 @@ func (s *set) mergeAll() {
 	}
 }
 
-// merge adds a document to the set.
 func (s *set) merge(doc *document) {
 	s.version = cmp.Or(s.version, doc.version)
 	s.cluster = cmp.Or(s.cluster, doc.cluster)
@@ -64,7 +63,6 @@ func isKind(key string) bool {
 	return key == "queues" || key == "exchanges" || key == "bindings" || key == "policies"
 }
 
-// host returns the virtual host of that name.
 func (s *set) host(name string) *host {
 	h, ok := s.hosts[name]
 	if !ok {
@@ -136,7 +134,6 @@ func (doc *document) typed(r record, vhost string) record {
 	return r
 }
 
-// add adds a record to a virtual host.
 func (s *set) add(doc *document, h *host, r record) {
 	if e, ok := r.object.(topology.Exchange); ok && e.Name == "" {
 		return // the default exchange
@@ -174,7 +171,6 @@ func equal(a, b topology.Object) bool {
 	})
 }
 
-// virtualHost returns a virtual host in its final form.
 func (s *set) virtualHost(h *host) VHost {
 	h.predefined()
 	h.leftOut(cmp.Or(h.version, s.version))

@@ -175,7 +175,6 @@ func (b *builder) priority() int64 {
 	return whole
 }
 
-// record makes the record of the object.
 func (b *builder) record(o topology.Object) record {
 	r := record{object: o, at: b.at, line: b.lineAt(b.at)}
 	if _, ok := b.fields["vhost"]; ok {
@@ -238,7 +237,6 @@ func (b *builder) binding() record {
 	})
 }
 
-// kindOfDestination returns the kind of a binding's destination.
 func (b *builder) kindOfDestination() string {
 	for _, name := range []string{"destination_type", "destination_kind"} {
 		if !b.has(name) {

@@ -43,7 +43,6 @@ func (p *place) lineAt(offset int) int {
 	return p.line + 1
 }
 
-// problem returns a problem at an offset.
 func (p *place) problem(offset int, format string, args ...any) *ProblemError {
 	offset = min(max(offset, 0), len(p.data))
 	line := p.lineAt(offset)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -49,8 +50,6 @@ type entry struct {
 	object   topology.Object
 	position topology.Place
 }
-
-func newSet() *set { return &set{hosts: map[string]*host{}, listed: map[string]bool{}} }
 
 // document is one JSON value of a file: a list, a definitions file, or an answer of the API.
 type document struct {
@@ -97,7 +96,6 @@ func (s *set) read(f File) error {
 	}
 }
 
-// readList reads a list at the top of a file.
 func (s *set) readList(doc *document) error {
 	doc.list = true
 	s.lists = append(s.lists, doc.file)
@@ -359,9 +357,5 @@ func (s *set) checkLists() {
 // plurals lists kinds for a message.
 func plurals(kinds []string) string {
 	names := map[string]string{"queue": "queues", "exchange": "exchanges", "binding": "bindings", "policy": "policies"}
-	var out []string
-	for _, k := range kinds {
-		out = append(out, names[k])
-	}
-	return strings.Join(out, " or ")
+	return strings.Join(text.Each(kinds, func(k string) string { return names[k] }), " or ")
 }

@@ -11,7 +11,6 @@ import (
 // batch once they have read as many messages, since a queue delivers in order. What arrives later
 // does not count, or a queue that is never empty would hold up the ramp forever.
 type backlog struct {
-	queue string
 	ready int
 	since time.Time // when they were counted
 	// delivered is what the queue had delivered, of the first statistics that are newer than since;
@@ -62,7 +61,7 @@ func (x *sender) behind(ctx context.Context, list map[string]*backlog, queue str
 	}
 	b := list[queue]
 	if b == nil {
-		list[queue] = &backlog{queue: queue, ready: ready, since: time.Now(), delivered: -1}
+		list[queue] = &backlog{ready: ready, since: time.Now(), delivered: -1}
 		return ready, nil
 	}
 	if ready == 0 || b.ready == 0 {

@@ -166,10 +166,7 @@ func (d Digest) Summary() string {
 	if d.Messages == 0 {
 		number = "no message"
 	}
-	name := d.Topology
-	if name == "" {
-		name = "vhost " + text.Name(d.VHost)
-	}
+	name := cmp.Or(d.Topology, "vhost "+text.Name(d.VHost))
 	return fmt.Sprintf("%s: %s died since %s", name, number, moment(d.Since))
 }
 
@@ -177,10 +174,7 @@ func (d Digest) Summary() string {
 func (d Digest) rows() [][]string {
 	var rows [][]string
 	for _, q := range d.Queues {
-		name := q.Queue
-		if name == "" {
-			name = "(unknown)"
-		}
+		name := cmp.Or(q.Queue, "(unknown)")
 		add := func(count int, what string) {
 			rows = append(rows, []string{name, q.Owner, fmt.Sprint(count), what})
 		}

@@ -130,7 +130,8 @@ func (d *Desk) keep(ctx context.Context, e EndedRun) {
 	root.records.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, recordTime)
 		defer cancel()
-		err := d.writeRecord(ctx, e)
+		m := amqp091.Publishing{Type: recordType, MessageId: e.Run, Timestamp: e.EndedAt}
+		err := d.writeLog(ctx, "records "+e.Run, e, m)
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%s has not accepted the record in %s", topology.LogName(d.Topology.Name),
 				text.Duration(recordTime))
@@ -146,12 +147,6 @@ func (d *Desk) keep(ctx context.Context, e EndedRun) {
 // AwaitRecords waits until the records of the runs that have ended are written, or cannot be: some
 // milliseconds, and 5 seconds at most. It waits for those of all who act at the desk.
 func (d *Desk) AwaitRecords() { d.root().records.Wait() }
-
-// writeRecord writes the record of a run.
-func (d *Desk) writeRecord(ctx context.Context, e EndedRun) error {
-	m := amqp091.Publishing{Type: recordType, MessageId: e.Run, Timestamp: e.EndedAt}
-	return d.writeLog(ctx, "records "+e.Run, e, m)
-}
 
 // writeLog writes a record, as JSON. It makes the queue if that does not exist. role is what the
 // connection does.

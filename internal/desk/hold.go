@@ -50,7 +50,6 @@ func (d *Desk) mark() topology.Arguments {
 	return topology.Arguments{topology.ArgManagedBy: topology.DeskMark(d.Topology.Name)}
 }
 
-// holdOf returns the hold of a run.
 func (d *Desk) holdOf(m *manifest) (topology.Queue, error) {
 	value, err := json.Marshal(described{m.summary, m.records()})
 	if err != nil {
@@ -62,7 +61,6 @@ func (d *Desk) holdOf(m *manifest) (topology.Queue, error) {
 	}, nil
 }
 
-// parked returns the queue of parked messages.
 func (d *Desk) parked() topology.Queue {
 	return topology.Queue{
 		Name: topology.ParkedName(d.Topology.Name), Durable: true,

@@ -66,7 +66,6 @@ func (d *Desk) Import(
 	return im.imported(), err
 }
 
-// importing is an import in progress.
 type importing struct {
 	publisher *amqp.Publisher
 	queue     string

@@ -50,7 +50,6 @@ var (
 // among all.
 var ErrUnreached = errors.New("not all messages were looked at")
 
-// look is one look at one queue.
 type look struct {
 	desk    *Desk
 	options LookOptions
@@ -209,7 +208,6 @@ func (l *look) within(ctx context.Context, times time.Duration) (context.Context
 	return ctx, func() { w.timer.Stop(); stall(nil); end() }
 }
 
-// hold looks at a queue.
 func (l *look) hold(ctx context.Context) (Looked, error) {
 	o := amqp.HolderOptions{
 		Messages: 1, Bytes: l.holdableBytes(), Nack: l.terms.nack(),

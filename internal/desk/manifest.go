@@ -116,7 +116,6 @@ type part struct {
 	Entries map[string][3]uint32
 }
 
-// messages returns the manifest as messages to publish.
 func (m *manifest) messages() ([]amqp091.Publishing, error) {
 	first := part{Manifest: m, Entries: map[string][3]uint32{}}
 	parts := []part{first}
@@ -178,7 +177,6 @@ type reading struct {
 	witnesses []string
 }
 
-// add reads a record.
 func (r *reading) add(d amqp091.Delivery) error {
 	kind, _ := d.Headers[headerRecord].(string)
 	if r.records == nil {
@@ -210,7 +208,6 @@ func (r *reading) add(d amqp091.Delivery) error {
 	return nil
 }
 
-// list reads a part of the list.
 func (r *reading) list(body []byte) error {
 	var p part
 	if err := json.Unmarshal(body, &p); err != nil {

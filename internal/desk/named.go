@@ -28,7 +28,6 @@ type namesake struct {
 	differ bool
 }
 
-// namedBy reads handles.
 func namedBy(handles []string) (*named, error) {
 	if len(handles) == 0 {
 		return nil, nil

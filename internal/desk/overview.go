@@ -134,7 +134,6 @@ func (d *Desk) deadLetterQueues() []QueueOverview {
 	return out
 }
 
-// glance looks at the head of a queue.
 func (d *Desk) glance(ctx context.Context, q *QueueOverview, o LookOptions) error {
 	if !q.Exists || q.Messages == 0 || o.Messages == 0 {
 		if q.Messages > 0 {
@@ -180,10 +179,7 @@ func (d *Desk) glance(ctx context.Context, q *QueueOverview, o LookOptions) erro
 
 // describeCause says why a message died, in a few words.
 func describeCause(v deadletter.View) string {
-	cause := v.Cause
-	if cause == "" {
-		cause = "unknown"
-	}
+	cause := cmp.Or(v.Cause, "unknown")
 	if first, _, _ := strings.Cut(v.Problem(), "\n"); first != "" {
 		const long = 60
 		if r := []rune(first); len(r) > long {

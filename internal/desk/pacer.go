@@ -201,7 +201,6 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// sentAll reports whether all messages are sent.
 func (p *pacer) sentAll() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -154,7 +154,6 @@ func (d *Desk) Find(
 	return errors.Join(err, refused)
 }
 
-// existing returns the queues that exist.
 func (d *Desk) existing(ctx context.Context, queues []string) ([]string, error) {
 	state, err := d.inspect(ctx)
 	if err != nil {

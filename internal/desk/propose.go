@@ -93,7 +93,6 @@ type choice struct {
 // place is a queue to which a message goes alone, and the key that it has there.
 type place struct{ queue, key string }
 
-// newChoice checks a request.
 func (d *Desk) newChoice(r Request) (*choice, error) {
 	c := &choice{
 		desk: d, request: r, kind: r.Action.Kind(), known: d.known(), key: newRunKey(), entries: map[fingerprint]entry{},
@@ -328,7 +327,6 @@ func (c *choice) queues() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// propose returns the proposal.
 func (c *choice) propose(ctx context.Context, looked Looked, state topology.State) (Proposal, error) {
 	p := Proposal{
 		Request: c.request, Looked: looked, Chosen: c.chosen, ReplayedBefore: c.replayed, Copies: c.copies,

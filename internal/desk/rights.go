@@ -111,10 +111,7 @@ func (d *Desk) permit(ctx context.Context, needs []permission, watch []string) e
 		return err
 	}
 	defer conn.Close()
-	rights := make([]plan.Right, len(needs))
-	for i, p := range needs {
-		rights[i] = p.Right
-	}
+	rights := text.Each(needs, func(p permission) plan.Right { return p.Right })
 	lacking, err := d.Management.Lacking(ctx, conn, slices.Compact(rights))
 	if err != nil {
 		return fmt.Errorf("read the rights of the user: %w", err)

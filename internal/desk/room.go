@@ -49,7 +49,6 @@ func (DroppingError) Unwrap() error { return ErrRefused }
 
 // room is what the queues to which a run sends are asked for.
 type room struct {
-	desk  *Desk
 	state topology.State
 	way   *route.Router
 	// ready returns how many messages a queue has ready at this moment.
@@ -71,7 +70,7 @@ func (w *worker) newRoom(ctx context.Context, queues []string) (*room, error) {
 
 // roomIn returns what the statistics of a state tell. ready may be nil.
 func (d *Desk) roomIn(state topology.State, ready func(string) (int, error)) *room {
-	return &room{desk: d, state: state, way: route.New(state), ready: ready}
+	return &room{state: state, way: route.New(state), ready: ready}
 }
 
 // refuse refuses queues that would not keep as many messages more as goes says, with so many bytes

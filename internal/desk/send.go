@@ -269,7 +269,6 @@ func (x *sender) Moved(_ amqp091.Delivery, m relay.Move) {
 	x.tellSending()
 }
 
-// tellSending reports progress.
 func (x *sender) tellSending() {
 	if x.progress == nil {
 		return

@@ -161,25 +161,21 @@ func (a *alerts) deadLetters() {
 		}
 	}
 	waiting = append(waiting, a.previous()...)
-	for _, g := range grouped(straight, func(w topology.WorkQueue) string { return w.DeadLetterQueue }) {
+	a.holding("DlxctlDeadLettersNoBackoff", straight, "1m",
+		"{{ $value }} messages. Their work queue has no backoff: each was dead-lettered at its first failure.")
+	a.holding("DlxctlDeadLettersNative", native, "1m",
+		"{{ $value }} messages. RabbitMQ has delivered each as often as the backoff of its work queue allows, or a consumer has rejected it without requeue.")
+	a.holding("DlxctlDeadLettersWaiting", waiting, "1h",
+		"{{ $value }} messages have been waiting for a person for an hour or more.")
+}
+
+// holding adds the alert that the dead-letter queues of some work queues hold messages for a time.
+func (a *alerts) holding(alert string, works []topology.WorkQueue, time, what string) {
+	for _, g := range grouped(works, func(w topology.WorkQueue) string { return w.DeadLetterQueue }) {
 		a.add(Rule{
-			Alert: "DlxctlDeadLettersNoBackoff", Expr: a.depth(g.queues) + " > 0", For: "1m",
+			Alert: alert, Expr: a.depth(g.queues) + " > 0", For: time,
 			Annotations: about("{{ $labels.queue }} holds dead letters",
-				"{{ $value }} messages. Their work queue has no backoff: each was dead-lettered at its first failure. To see why: dlxctl desk groups '{{ $labels.queue }}'."),
-		}, "severity", g.severity, "owner", g.owner)
-	}
-	for _, g := range grouped(native, func(w topology.WorkQueue) string { return w.DeadLetterQueue }) {
-		a.add(Rule{
-			Alert: "DlxctlDeadLettersNative", Expr: a.depth(g.queues) + " > 0", For: "1m",
-			Annotations: about("{{ $labels.queue }} holds dead letters",
-				"{{ $value }} messages. RabbitMQ has delivered each as often as the backoff of its work queue allows, or a consumer has rejected it without requeue. To see why: dlxctl desk groups '{{ $labels.queue }}'."),
-		}, "severity", g.severity, "owner", g.owner)
-	}
-	for _, g := range grouped(waiting, func(w topology.WorkQueue) string { return w.DeadLetterQueue }) {
-		a.add(Rule{
-			Alert: "DlxctlDeadLettersWaiting", Expr: a.depth(g.queues) + " > 0", For: "1h",
-			Annotations: about("{{ $labels.queue }} holds dead letters",
-				"{{ $value }} messages have been waiting for a person for an hour or more. To see why: dlxctl desk groups '{{ $labels.queue }}'."),
+				what+" To see why: dlxctl desk groups '{{ $labels.queue }}'."),
 		}, "severity", g.severity, "owner", g.owner)
 	}
 }
@@ -356,10 +352,7 @@ func queuesOf(metric, vhost string, names []string) string {
 	if len(names) == 1 {
 		return selector(metric, "vhost", vhost, "queue", names[0])
 	}
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = regexp.QuoteMeta(name)
-	}
+	quoted := text.Each(names, regexp.QuoteMeta)
 	return fmt.Sprintf("%s{vhost=%s,queue=~%s}", metric, strconv.Quote(vhost), strconv.Quote(strings.Join(quoted, "|")))
 }
 
@@ -484,6 +477,3 @@ func WriteAlerts(w io.Writer, f RuleFile) error {
 	}
 	return enc.Close()
 }
-
-// WriteAlertsJSON writes rules as JSON, which Prometheus reads too.
-func WriteAlertsJSON(w io.Writer, f RuleFile) error { return text.WriteJSON(w, f) }

@@ -167,11 +167,7 @@ func (s syntax) value(v any) string {
 	case float64:
 		return strconv.FormatFloat(v, 'g', -1, 64)
 	case []any:
-		values := make([]string, len(v))
-		for i, e := range v {
-			values[i] = s.value(e)
-		}
-		return s.list(values)
+		return s.list(text.Each(v, s.value))
 	case topology.Arguments:
 		var names, values []string
 		for _, name := range v.Names() {

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"io"
 	"slices"
 
-	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -235,6 +233,3 @@ func (d *dashboard) depths() {
 			LegendFormat: "{{queue}}",
 		})
 }
-
-// WriteDashboard writes a dashboard as Grafana imports it.
-func WriteDashboard(w io.Writer, d Dashboard) error { return text.WriteJSON(w, d) }

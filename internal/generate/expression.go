@@ -2,9 +2,12 @@ package generate
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // maxExpression is the length of the longest expression for permissions that
@@ -178,10 +181,7 @@ func alternatives(heads [][]string, tail string) []string {
 			}
 		}
 	}
-	var out []string
-	for _, head := range heads {
-		out = append(out, strings.Join(head, ""))
-	}
+	out := text.Each(heads, func(head []string) string { return strings.Join(head, "") })
 	slices.Sort(out)
 	if common+tail == "" || len(out) == 1 {
 		out[0] += common + tail
@@ -211,12 +211,7 @@ func (b *branch) leaves() int {
 
 // order returns the units that can follow, in order.
 func (b *branch) order() []string {
-	var out []string
-	for unit := range b.next {
-		out = append(out, unit)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(b.next))
 }
 
 // candidate is a branch whose names a prefix can cover.

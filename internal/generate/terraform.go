@@ -15,6 +15,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -345,11 +346,7 @@ func (m *module) value(v any) hclwrite.Tokens {
 	case float64:
 		return hclwrite.TokensForValue(cty.NumberFloatVal(v))
 	case []any:
-		list := make([]hclwrite.Tokens, 0, len(v))
-		for _, e := range v {
-			list = append(list, m.value(e))
-		}
-		return hclwrite.TokensForTuple(list)
+		return hclwrite.TokensForTuple(text.Each(v, m.value))
 	case topology.Arguments:
 		return m.object(v)
 	}

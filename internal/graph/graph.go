@@ -148,7 +148,6 @@ func (b *builder) folded(l topology.Label) bool {
 	}, l.Role)
 }
 
-// exchange returns the box of an exchange.
 func (b *builder) exchange(name, detail string) int {
 	kind := Exchange
 	if b.generated("x " + name) {
@@ -162,7 +161,6 @@ func (b *builder) generated(object string) bool {
 	return role != "" && role != topology.RoleBusiness && role != topology.RoleWork
 }
 
-// queue returns the box of a queue.
 func (b *builder) queue(name string) int {
 	n := Node{Queue, name, ""}
 	if q := b.survey.Queue(name); q != nil {

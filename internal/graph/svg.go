@@ -88,7 +88,6 @@ func writeArrow(b *strings.Builder, l layout, e Edge) {
 		x1+bend, y1, end, y2, x2, y2, e.Style, both)
 }
 
-// writeBox draws a node.
 func writeBox(b *strings.Builder, at box, n Node) {
 	fmt.Fprintf(b, `<g class="%s"><rect x="%.0f" y="%.0f" width="%.0f" height="%d" rx="%d"/>`,
 		n.Kind, at.x, at.y, at.width, boxHeight, map[bool]int{true: 18, false: 5}[n.Kind == Exchange])

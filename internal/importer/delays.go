@@ -35,7 +35,6 @@ func (v *view) delaysOf() map[string][]*survey.Queue {
 	return out
 }
 
-// delaysText says what the delay queues of a framework are for.
 func delaysText(framework string, queues []*survey.Queue) string {
 	out := fmt.Sprintf("Delayed messages of %s wait here, in one queue after the other. %[1]s declares %s, and needs %[2]s unchanged.",
 		framework, text.Choose(len(queues), "it", "them"))

@@ -66,8 +66,6 @@ type File struct {
 type Result struct {
 	// Files belong together: the first has the name of the topology.
 	Files []File
-	// Name is the name of the topology.
-	Name string
 	// Queues and Exchanges are how many the files declare. LeftOut is how many queues and
 	// exchanges only comments name.
 	Queues, Exchanges, LeftOut int
@@ -102,7 +100,7 @@ func Import(state topology.State, o Options) (Result, error) {
 	w := writer{view: c}
 	files, err := w.files()
 	r := Result{
-		Files: files, Name: o.Name, Queues: len(c.queues), Exchanges: len(c.exchanges), LeftOut: len(c.left),
+		Files: files, Queues: len(c.queues), Exchanges: len(c.exchanges), LeftOut: len(c.left),
 	}
 	for _, q := range c.queues {
 		if c.isTurned(q) {

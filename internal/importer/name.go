@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -16,16 +17,7 @@ const fallbackName = "main"
 // or of the first part that most names of queues share. It is none that another topology has, and
 // no object has a name that dlxctl would make of it.
 func nameFor(state topology.State, v view, fallback string) string {
-	name := identifier(state.VHost)
-	if name == "" {
-		name = identifier(fallback)
-	}
-	if name == "" {
-		name = identifier(commonPrefix(v))
-	}
-	if name == "" {
-		name = fallbackName
-	}
+	name := cmp.Or(identifier(state.VHost), identifier(fallback), identifier(commonPrefix(v)), fallbackName)
 	for i, base := 2, name; taken(state, name) != ""; i++ {
 		if name = base + "-dlx"; i > 2 {
 			name = fmt.Sprintf("%s-dlx%d", base, i-1)

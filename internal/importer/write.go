@@ -24,7 +24,6 @@ type writer struct {
 // width is how long lines of comments and of lists become. A longer name or value stays whole.
 const width = 100
 
-// files writes all files.
 func (w *writer) files() ([]File, error) {
 	parts := w.split()
 	var out []File
@@ -212,10 +211,7 @@ func standardTiers() *yaml.Node { return tiersNode(textsNode([]string{"10s", "1m
 
 // handBackoff writes the backoff that waits as long as retry queues do.
 func (w *writer) handBackoff(delays []time.Duration) {
-	var tiers []*yaml.Node
-	for _, d := range delays {
-		tiers = append(tiers, textNode(text.Duration(d)))
-	}
+	tiers := text.Each(delays, func(d time.Duration) *yaml.Node { return textNode(text.Duration(d)) })
 	w.comment(1, "It waits as long as the retry queues that exist now.")
 	if len(tiers) == 1 {
 		tiers = []*yaml.Node{mapNode(member{"delay", tiers[0]}, member{"attempts", valueNode(int64(5))})}

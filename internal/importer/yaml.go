@@ -54,19 +54,12 @@ func listNode(items ...*yaml.Node) *yaml.Node {
 }
 
 func textsNode(list []string) *yaml.Node {
-	items := make([]*yaml.Node, len(list))
-	for i, s := range list {
-		items[i] = textNode(s)
-	}
-	return listNode(items...)
+	return listNode(text.Each(list, textNode)...)
 }
 
 // argumentsNode returns arguments, in the order of their names.
 func argumentsNode(args topology.Arguments) *yaml.Node {
-	var members []member
-	for _, name := range args.Names() {
-		members = append(members, member{name, valueNode(args[name])})
-	}
+	members := text.Each(args.Names(), func(name string) member { return member{name, valueNode(args[name])} })
 	return mapNode(members...)
 }
 
@@ -80,11 +73,7 @@ func valueNode(v any) *yaml.Node {
 	case float64:
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!float", Value: strconv.FormatFloat(v, 'g', -1, 64)}
 	case []any:
-		items := make([]*yaml.Node, len(v))
-		for i, e := range v {
-			items[i] = valueNode(e)
-		}
-		return listNode(items...)
+		return listNode(text.Each(v, valueNode)...)
 	case topology.Arguments:
 		return argumentsNode(v)
 	default:

@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -210,12 +211,7 @@ func embedded(t reflect.Type) bool {
 }
 
 func has(options, option string) bool {
-	for o := range strings.SplitSeq(options, ",") {
-		if o == option {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Split(options, ","), option)
 }
 
 // Form returns the type of what is written for a value of a type: that of its [Former], if it is

@@ -47,7 +47,6 @@ type byNameWatch struct {
 	noted   bool
 }
 
-// watchLegacy returns the watch of a drain of the legacy queue.
 func (m Move) watchLegacy(state topology.State) *byNameWatch {
 	w := &byNameWatch{
 		queue: m.Legacy, back: m.legacyEnd(), mark: m.byNameMark(byNameKey), noted: m.find(state).byName,

@@ -57,7 +57,7 @@ func (m Move) canaryPath(s *survey.Survey, list []survey.Feeder, feeder string) 
 	state.Have.Queues = append(slices.Clone(state.Have.Queues), home)
 	router := route.New(state)
 	sent := router.Publish("", feeder, canaryHeaders(home.Name))
-	if len(sent.Unknown) > 0 || !slices.Equal(sent.Queues, sorted2(feeder, home.Name)) {
+	if len(sent.Unknown) > 0 || !slices.Equal(sent.Queues, []string{min(feeder, home.Name), max(feeder, home.Name)}) {
 		return nil, "the default exchange does not lead there"
 	}
 	var follow func(queue string, msg route.Message, been []string) string
@@ -109,12 +109,6 @@ func unfit(list []survey.Feeder, queue string) string {
 }
 
 func canaryHeaders(home string) map[string]any { return map[string]any{topology.CC: []any{home}} }
-
-func sorted2(a, b string) []string {
-	out := []string{a, b}
-	slices.Sort(out)
-	return out
-}
 
 // canaries show that all which a legacy queue has dead-lettered has come back from its feeders,
 // though these are never empty, because other queues use them too.

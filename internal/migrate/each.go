@@ -351,7 +351,6 @@ func (r *Runner) note(m Move, change func(*tally)) {
 	change(t)
 }
 
-// tallyOf returns the tally of a queue.
 func (r *Runner) tallyOf(m Move) (out tally) {
 	r.note(m, func(t *tally) { out = *t })
 	return out

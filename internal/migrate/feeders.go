@@ -212,12 +212,10 @@ func (c *canaries) waiting(list []survey.Feeder) *fedError {
 	return out
 }
 
-// queueNames returns the names of feeders.
 func queueNames(list []survey.Feeder) []string {
 	return text.Each(list, func(f survey.Feeder) string { return f.Name })
 }
 
-// proveEmpty proves that feeders are empty.
 func (r *Runner) proveEmpty(ctx context.Context, m Move, list []survey.Feeder) error {
 	for range min(len(list), mostProofs) {
 		err := r.Management.ProveEmpty(ctx, queuesOf(list))
@@ -236,7 +234,6 @@ func (r *Runner) proveEmpty(ctx context.Context, m Move, list []survey.Feeder) e
 	return nil
 }
 
-// holdingError says which feeder holds messages.
 func holdingError(m Move, list []survey.Feeder) error {
 	for _, f := range list {
 		if n := f.Ready + f.Unacknowledged; n > 0 {
@@ -380,11 +377,7 @@ func (r *Runner) adviseOnFeeders(ctx context.Context) error {
 }
 
 func queuesOf(list []survey.Feeder) []topology.Queue {
-	var out []topology.Queue
-	for _, f := range list {
-		out = append(out, f.Queue.Queue)
-	}
-	return out
+	return text.Each(list, func(f survey.Feeder) topology.Queue { return f.Queue.Queue })
 }
 
 func names(list []survey.Feeder) string {

@@ -66,7 +66,6 @@ func isDeath(d amqp091.Table) bool {
 	}
 }
 
-// withoutHistory removes the history from headers.
 func withoutHistory(headers amqp091.Table) {
 	for name := range headers {
 		if topology.IsDeathHeader(name) {

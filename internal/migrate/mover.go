@@ -39,11 +39,6 @@ type mover struct {
 	unnoted   atomic.Pointer[error]     // why such a message cannot be noted
 }
 
-// newMover returns the mover of a move.
-func (m Move) newMover() *mover {
-	return &mover{to: m.successorEnd(), step: func() {}}
-}
-
 // begin prepares for a relay. frame is the size of the largest content header that the
 // broker accepts.
 func (h *mover) begin(frame int) {

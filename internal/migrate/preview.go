@@ -174,7 +174,6 @@ func flow(argument topology.Arguments) string {
 	return fmt.Sprintf("{%s: %s}", name, topology.FormatValue(argument[name]))
 }
 
-// policyNotes says which policy applies to the legacy queue, and which to the successor.
 func (m Move) policyNotes(state topology.State, legacy, successor topology.Queue) []Note {
 	old, had := policy.All(state).For(legacy)
 	own, has := policy.All(state).For(successor)

@@ -128,7 +128,7 @@ func (r *Runner) prepareRun() {
 
 // startMover returns the mover of a move, which Interrupted then knows.
 func (r *Runner) startMover(m Move) *mover {
-	h := m.newMover()
+	h := &mover{to: m.successorEnd(), step: func() {}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.movers[[2]string{m.Legacy, m.New}] = h

@@ -29,7 +29,6 @@ func (r *Runner) WritePreviews(w io.Writer, list []Preview) error {
 	return err
 }
 
-// previewLines returns the lines of one preview.
 func (r *Runner) previewLines(o Preview) []string {
 	lines := []string{o.String()}
 	line := func(word, format string, args ...any) {

@@ -81,7 +81,6 @@ func (n Notice) Line(escape func(string) string) string {
 // Command returns the command of the desk that lists the dead letters of the queue.
 func (n Notice) Command() string { return "dlxctl desk list " + text.ShellQuote("@"+n.Queue) }
 
-// message names the message.
 func (n Notice) message() string {
 	if n.MessageID == "" {
 		return "a message without message-id"

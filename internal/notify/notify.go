@@ -92,7 +92,6 @@ func (n *Notifier) NotifyShown(notice Notice, m Message, show func(Message) Show
 	}
 }
 
-// wanting returns the targets that a notice is for.
 func (n *Notifier) wanting(notice Notice) []*target {
 	var out []*target
 	for _, t := range n.targets {

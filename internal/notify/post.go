@@ -62,7 +62,6 @@ func (p *poster) send(ctx context.Context, batch []Notice, missed int64) error {
 	return p.post(ctx, Post{1, said, batch, missed})
 }
 
-// post posts a value as JSON.
 func (p *poster) post(ctx context.Context, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {

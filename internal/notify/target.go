@@ -56,7 +56,6 @@ func ParseWebhook(webhook string) (Target, error) {
 	return Target{Address: a, Name: a.Name}, nil
 }
 
-// wants reports whether a notice is for the target.
 func (t Target) wants(n Notice) bool {
 	return (len(t.Severities) == 0 || slices.Contains(t.Severities, n.Severity)) &&
 		(len(t.Owners) == 0 || slices.Contains(t.Owners, n.Owner))
@@ -229,7 +228,6 @@ type refusedError struct {
 
 func (e *refusedError) Error() string { return "the answer is " + e.answer }
 
-// refusedBy returns the error of an HTTP status.
 func refusedBy(status int, after time.Duration) *refusedError {
 	return &refusedError{
 		answer: fmt.Sprintf("%d %s", status, http.StatusText(status)), after: after,

@@ -92,7 +92,6 @@ func newDocument(p plan.Plan, dlxctl, process string) Document {
 	return out
 }
 
-// delaysOf returns the delay of each attempt.
 func delaysOf(b topology.Backoff) []string {
 	return text.Each(b.Tiers, func(t topology.Tier) string { return text.Duration(t.Delay) })
 }

@@ -31,8 +31,8 @@ const (
 // process is the command that starts a processor for the topology. Empty: dlxctl process.
 func WriteMarkdown(w io.Writer, p plan.Plan, process string) error {
 	m := &comment{}
-	fmt.Fprintf(m, "### dlxctl plan: topology %s, vhost %s%s\n\n**%s**\n", code(text.Name(p.Topology)),
-		code(text.Name(p.VHost)), where(p), Summary(p))
+	fmt.Fprintf(m, "### dlxctl plan: topology %s, vhost %s%s\n\n**%s**\n", text.Code(text.Name(p.Topology)),
+		text.Code(text.Name(p.VHost)), where(p), Summary(p))
 	m.list("", blockedRows(p), blockedShare, "blocked changes")
 	if hasImmutable(p) {
 		fmt.Fprintf(m, "\n%s.\n", escape(immutable))
@@ -44,7 +44,7 @@ func WriteMarkdown(w io.Writer, p plan.Plan, process string) error {
 		"changes that need consent")
 	var drift, warnings []string
 	for _, c := range p.Drift {
-		drift = append(drift, fmt.Sprintf("- %s %s\n", c.Kind, code(nameOf(c))))
+		drift = append(drift, fmt.Sprintf("- %s %s\n", c.Kind, text.Code(nameOf(c))))
 	}
 	m.list("\n**Drift**: no file declares these, and they touch the topology's objects; `--prune` deletes them.\n",
 		drift, driftShare, "bindings")
@@ -53,7 +53,7 @@ func WriteMarkdown(w io.Writer, p plan.Plan, process string) error {
 	}
 	if len(p.Unprocessed) > 0 {
 		warnings = append(warnings, fmt.Sprintf("- :warning: `%s`: %s\n", topology.WarnNoProcessor,
-			escape(noProcessor(p.Unprocessed))+code(cmp.Or(process, "dlxctl process"))))
+			escape(noProcessor(p.Unprocessed))+text.Code(cmp.Or(process, "dlxctl process"))))
 	}
 	m.list("\n", warnings, warningShare, "warnings")
 	if !p.Empty() {
@@ -91,7 +91,7 @@ func (m *comment) plan(p plan.Plan, process string) error {
 	if err := WriteText(&full, p, TextOptions{Process: process}); err != nil {
 		return err
 	}
-	fence := strings.Repeat("`", max(3, longestRun(full.String(), '`')+1)) // names may hold backticks
+	fence := text.Fence(full.String())
 	head, tail := "\n<details><summary>Full plan</summary>\n\n"+fence+"\n", fence+"\n\n</details>\n"
 	body, rest := full.String(), ""
 	const notice = 1200 // what the line about the folded sections takes at most
@@ -120,7 +120,7 @@ func folded(rest string) string {
 		heading, _, more := strings.Cut(paragraph, "\n")
 		plain := more && heading != "" && !strings.ContainsAny(heading[:1], " +-~!>") && len(heading) <= longest
 		if plain {
-			names = append(names, code(topology.Printable(heading)))
+			names = append(names, text.Code(topology.Printable(heading)))
 		}
 	}
 	line := fmt.Sprintf("%s left out here", text.Count(lines, "line")+text.Choose(lines, " is", " are"))
@@ -142,19 +142,20 @@ func blockedRows(p plan.Plan) []string {
 		if c.ReplacesQueue() {
 			state = "is replaced under its name, with consent"
 		}
-		fmt.Fprintf(&b, "\n:no_entry: **%s %s %s**", c.Kind, code(nameOf(c)), state)
+		fmt.Fprintf(&b, "\n:no_entry: **%s %s %s**", c.Kind, text.Code(nameOf(c)), state)
 		if place := placeOf(p, c); !place.IsZero() {
-			fmt.Fprintf(&b, " (%s)", code(place.String()))
+			fmt.Fprintf(&b, " (%s)", text.Code(place.String()))
 		}
 		if reason := reason(c); reason != "" {
 			fmt.Fprintf(&b, ": %s", escape(reason))
 		}
 		b.WriteByte('\n')
 		for _, f := range c.Fields {
-			fmt.Fprintf(&b, "- %s: %s → %s", escape(f.Name), code(plain(f.Name, f.Before)), code(plain(f.Name, f.After)))
+			fmt.Fprintf(&b, "- %s: %s → %s", escape(f.Name),
+				text.Code(plain(f.Name, f.Before)), text.Code(plain(f.Name, f.After)))
 			if fix := c.Fixes[f.Name]; fix != "" {
 				verb, object, _ := strings.Cut(fix, " ")
-				fmt.Fprintf(&b, "; %s %s", verb, code(topology.Printable(object)))
+				fmt.Fprintf(&b, "; %s %s", verb, text.Code(topology.Printable(object)))
 			}
 			b.WriteByte('\n')
 		}
@@ -233,7 +234,7 @@ func copiesCell(c plan.Change) string {
 }
 
 // cell returns a name as code within a table.
-func cell(name string) string { return strings.ReplaceAll(code(name), "|", `\|`) }
+func cell(name string) string { return strings.ReplaceAll(text.Code(name), "|", `\|`) }
 
 // consentCell names the hazards of a change.
 func consentCell(p plan.Plan, c plan.Change) string {
@@ -248,29 +249,7 @@ func consentCell(p plan.Plan, c plan.Change) string {
 	return strings.Join(names, " ")
 }
 
-// code returns a text as code, whatever backticks it holds.
-func code(name string) string {
-	if n := longestRun(name, '`'); n > 0 {
-		fence := strings.Repeat("`", n+1)
-		return fence + " " + name + " " + fence
-	}
-	return "`" + name + "`"
-}
-
 // escape keeps names in a sentence from being read as markup.
 func escape(s string) string {
 	return strings.NewReplacer("*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;").Replace(s)
-}
-
-// longestRun returns the length of the longest run of r in s.
-func longestRun(s string, r rune) int {
-	longest, run := 0, 0
-	for _, c := range s {
-		run++
-		if c != r {
-			run = 0
-		}
-		longest = max(longest, run)
-	}
-	return longest
 }

@@ -228,7 +228,6 @@ func hasImmutable(p plan.Plan) bool {
 	return slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.Action == plan.Blocked && c.Immutable })
 }
 
-// symbol returns the sign of an action.
 func (t *textWriter) symbol(a plan.Action) string {
 	var sign string
 	style := t.o.Style.Change

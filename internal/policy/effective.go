@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -21,10 +22,7 @@ func Effective(state topology.State, q topology.Queue) topology.Arguments {
 // Effective returns the arguments of a queue as they apply together with the policies of the set;
 // see [Effective].
 func (s *Set) Effective(q topology.Queue) topology.Arguments {
-	var definitions []topology.Arguments
-	for _, p := range s.InEffect(q) {
-		definitions = append(definitions, p.Definition)
-	}
+	definitions := text.Each(s.InEffect(q), func(p Applied) topology.Arguments { return p.Definition })
 	return WithPolicies(q, definitions...)
 }
 

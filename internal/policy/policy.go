@@ -163,7 +163,6 @@ func (s *Set) Matches(p topology.Policy, q topology.Queue) bool {
 	return slices.Contains([]string{"queues", "all", "", kinds[q.Type()]}, p.ApplyTo) && s.matches(p, q.Name)
 }
 
-// matches reports whether the pattern of a policy matches a name.
 func (s *Set) matches(p topology.Policy, name string) bool {
 	read, known := s.patterns[p.Pattern]
 	if !known {

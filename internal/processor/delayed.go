@@ -46,7 +46,7 @@ func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) 
 	switch {
 	case tried.Outcome == retry.NotTaken:
 		h.describe(d).ErrorContext(context.Background(),
-			"unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing",
+			notTaken,
 			"unroutable_queue", tried.Exchange, "error", reason)
 		return m
 	case h.absent(m.Exchange), tried.Outcome == retry.Waits:

@@ -85,7 +85,7 @@ func (h *handler) Refused(d amqp091.Delivery, m relay.Move, reason string) relay
 	}
 	if tried.Outcome == retry.Unroutable {
 		describe(h.trouble, tried).ErrorContext(context.Background(),
-			"unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing",
+			notTaken,
 			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", reason)
 		if !h.refused[d.DeliveryTag] {
 			h.refused[d.DeliveryTag] = true
@@ -96,6 +96,9 @@ func (h *handler) Refused(d amqp091.Delivery, m relay.Move, reason string) relay
 	tried.Cause = retry.Refused
 	return move(decided(d, h.rules.ToUnroutable(failure(d), tried.Decision, reason, time.Now())))
 }
+
+// notTaken is logged for a message that not even the unroutable queue accepts.
+const notTaken = "unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing"
 
 // decision is what becomes of a failed message, and the message to publish.
 type decision struct {

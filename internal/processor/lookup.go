@@ -92,7 +92,6 @@ func (l *lookup) bind(queue string) {
 	}
 }
 
-// ask asks the broker.
 func (l *lookup) ask(queue string) error {
 	if l.conn == nil || l.conn.Closed() {
 		conn, err := amqp.Dial(l.ctx, l.endpoint(l.backoff.Name, "look"))

@@ -128,7 +128,6 @@ func (o *outages) run(ctx context.Context) {
 	}
 }
 
-// read reads statistics.
 func (o *outages) read(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, broker.Tick)
 	defer cancel()

@@ -142,7 +142,6 @@ func (p *Processor) runTargets(ctx context.Context) (end func()) {
 	}
 }
 
-// tell sends a notice.
 func (p *Processor) tell(n notify.Notice, m notify.Message) {
 	for _, to := range []*notify.Notifier{p.Notifier, p.Targets} {
 		if to != nil {

@@ -143,7 +143,6 @@ func (s *Supervisor) look(ctx context.Context) error {
 	return nil
 }
 
-// start runs a processor.
 func (s *Supervisor) start(ctx context.Context, p Processor) {
 	ctx, stop := context.WithCancel(ctx)
 	w := &worker{Processor: p, stop: stop, ended: make(chan struct{})}

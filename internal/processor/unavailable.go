@@ -141,7 +141,6 @@ func (all unavailables) watch(ctx context.Context) {
 	each.Wait()
 }
 
-// lasts reports whether it is unavailable still.
 func (u *unavailable) lasts() bool {
 	u.probe.Active() // what waits does so on purpose
 	u.mu.Lock()

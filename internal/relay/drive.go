@@ -86,7 +86,6 @@ func (d Drive) Over(ctx context.Context, in, out *amqp.Conn) error {
 	return err
 }
 
-// pass is a pass of a drive.
 type pass struct {
 	Drive
 

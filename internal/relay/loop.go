@@ -82,7 +82,6 @@ func newLoop(r *Relay) *loop {
 	return l
 }
 
-// delivered handles a delivery.
 func (l *loop) delivered(d amqp091.Delivery, ok bool) error {
 	if ok {
 		l.admitted, l.idleSince = false, time.Time{}

@@ -97,7 +97,6 @@ func (r Rules) outlasts(count int64) bool {
 	return r.backoff.Outage != nil && count == r.backoff.OutageCount()
 }
 
-// tier returns the one of a count.
 func (r Rules) tier(count int64) topology.Tier {
 	if r.outlasts(count) {
 		return r.backoff.Outage.Tier

@@ -187,7 +187,6 @@ func (r *Router) Publish(exchange, key string, headers map[string]any) Result {
 	return r.from(x, m)
 }
 
-// from routes a message from an exchange.
 func (r *Router) from(x *exchange, m Message) Result {
 	w := walk{router: r, seen: map[string]bool{x.Name: true}, queues: map[string]bool{}}
 	w.result.Message = m
@@ -272,7 +271,6 @@ func (w *walk) visit(x *exchange) {
 	}
 }
 
-// take follows a step.
 func (w *walk) take(s Step) {
 	w.result.Steps = append(w.result.Steps, s)
 	name := s.Destination

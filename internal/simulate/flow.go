@@ -65,7 +65,6 @@ func (f *flow) grow(at float64) {
 	}
 }
 
-// curves returns all curves.
 func (f *flow) curves() []*curve {
 	if f.every == nil {
 		f.every = []*curve{&f.dead, &f.held, &f.back, &f.all, &f.left}

@@ -227,7 +227,6 @@ func (t *textWriter) legend(cases []Case) {
 	}
 }
 
-// messages returns a number of messages.
 func messages(n int64) string { return text.Grouped(n) + " " + text.Plural(n, "message") }
 
 // amount returns a number that need not be whole.

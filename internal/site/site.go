@@ -58,7 +58,6 @@ type question struct {
 	Reason   trace.Cause `json:"reason"`
 }
 
-// opened is the answer to open.
 type opened struct {
 	// Audit is the document that "dlxctl audit FILE -o json" prints.
 	Audit json.RawMessage `json:"audit"`
@@ -82,7 +81,6 @@ type picture struct {
 	SVG string `json:"svg"`
 }
 
-// imported is the answer to import.
 type imported struct {
 	Name      string `json:"name"`
 	Text      string `json:"text"`
@@ -162,7 +160,7 @@ func (p *Page) open(name string, data []byte) (opened, error) {
 		out.VHosts = append(out.VHosts, v)
 	}
 	result := audit.NewResult(reports)
-	result.Source, result.Files = name, true
+	result.Source = name
 	out.Score = result.Score()
 	for _, f := range result.Findings {
 		if rule, ok := audit.RuleByID(f.Rule); ok {
@@ -201,11 +199,8 @@ func known(h definitions.VHost, kind, name string, names []string) error {
 	if slices.Contains(names, name) {
 		return nil
 	}
-	near := ""
-	if best := topology.Nearest(name, names); best != "" {
-		near = fmt.Sprintf("; did you mean %q?", best)
-	}
-	return fmt.Errorf("%s %q does not exist in vhost %s%s", kind, name, text.Name(h.State.VHost), near)
+	return fmt.Errorf("%s %q does not exist in vhost %s%s", kind, name, text.Name(h.State.VHost),
+		topology.Suggestion(name, names))
 }
 
 // write imports a virtual host.
@@ -226,14 +221,9 @@ func (p *Page) write(h definitions.VHost) (imported, error) {
 	return imported{Name: file.Name, Text: string(file.Data), Queues: result.Queues, Exchanges: result.Exchanges}, nil
 }
 
-// follow traces one message.
 func follow(h definitions.VHost, q question) (traced, error) {
 	if q.Exchange != "" {
-		var names []string
-		for _, e := range h.State.Have.Exchanges {
-			names = append(names, e.Name)
-		}
-		if err := known(h, "exchange", q.Exchange, names); err != nil {
+		if err := known(h, "exchange", q.Exchange, h.State.Have.ExchangeNames()); err != nil {
 			return traced{}, err
 		}
 	}

@@ -48,7 +48,6 @@ func (d *decoder) backoffs(f fields) {
 	}
 }
 
-// backoff returns the backoff of that name.
 func (d *decoder) backoff(name string) (Backoff, bool) {
 	i, ok := d.places.backoffs[name]
 	if !ok {

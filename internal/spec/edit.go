@@ -103,7 +103,6 @@ func members(list *yaml.Node) []*yaml.Node {
 	return list.Content
 }
 
-// replaceName edits the text of one entry.
 func replaceName(f Source, entry, name *yaml.Node, legacy, successor string) (edited, changed string, ok bool) {
 	lines := strings.SplitAfter(string(f.Data), "\n")
 	if name.Line > len(lines) { // the parser knows other line breaks too

@@ -63,7 +63,6 @@ func (d *decoder) nearType(typ string) string {
 	return d.nearest(typ, known)
 }
 
-// exchange returns the exchange of that name.
 func (d *decoder) exchange(name string) (Exchange, bool) {
 	i, ok := d.places.exchanges[name]
 	if !ok {

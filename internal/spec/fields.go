@@ -36,10 +36,7 @@ type pair struct {
 // keys for which skip(key, "x-") holds are left alone.
 func (d *decoder) fields(n *yaml.Node, what string, keys []key, skip func(string, string) bool) fields {
 	f := fields{file: d.file, node: n, what: what, values: map[string]field{}, slips: map[string]bool{}}
-	names := make([]string, len(keys))
-	for i, k := range keys {
-		names[i] = k.name
-	}
+	names := text.Each(keys, func(k key) string { return k.name })
 	for _, p := range d.pairs(n, what) {
 		if d.full() {
 			break
@@ -238,11 +235,7 @@ func (d *decoder) list(f fields, name string) []*yaml.Node {
 			"write a list: [a, b], or one line with - per entry")
 		return nil
 	}
-	items := make([]*yaml.Node, len(v.value.Content))
-	for i, n := range v.value.Content {
-		items[i] = follow(n)
-	}
-	return items
+	return text.Each(v.value.Content, follow)
 }
 
 // pos returns the place of the value under a key, or of the whole mapping.

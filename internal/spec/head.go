@@ -70,7 +70,6 @@ func (d *decoder) isName(pos Pos, what, name string) bool {
 	return false
 }
 
-// countHeader checks the name of the header that counts.
 func (d *decoder) countHeader(pos Pos, name string) {
 	fix := ""
 	switch {

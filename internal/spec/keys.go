@@ -24,7 +24,6 @@ type shape struct {
 	null   bool     // or null, which removes a key in an overlay
 }
 
-// key is one key of an object.
 type key struct {
 	name     string
 	doc      string
@@ -251,7 +250,6 @@ func meant(word string) string {
 	}
 }
 
-// deadLetterWords are the values of deadLetterBy.
 func deadLetterWords() []string { return []string{byArguments, byPolicy, unmanaged} }
 
 func reasonNames() []string {

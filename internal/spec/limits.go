@@ -55,12 +55,7 @@ func (d *decoder) bounded(n *yaml.Node, depth int) bool {
 	if n.Kind == yaml.AliasNode {
 		return d.bounded(n.Alias, depth+1)
 	}
-	for _, c := range n.Content {
-		if !d.bounded(c, depth+1) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(n.Content, func(c *yaml.Node) bool { return !d.bounded(c, depth+1) })
 }
 
 // full reports whether there are so many problems that reading stops.
@@ -79,19 +74,25 @@ func (d *decoder) room(n *yaml.Node, what string, have int) bool {
 
 // didYouMean returns the nearest of names, as long as not too many were compared.
 func (d *decoder) didYouMean(name string, names []string, otherwise string) string {
-	if near := d.nearest(name, names); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
+	if !d.compares(len(names)) {
+		return otherwise
 	}
-	return otherwise
+	return topology.DidYouMean(name, names, otherwise)
 }
 
 // nearest returns the word of names that name was probably meant to be, or "". Once
 // too many were compared it gives none.
 func (d *decoder) nearest(name string, names []string) string {
-	if d.compared += len(names); d.compared > maxComparisons {
+	if !d.compares(len(names)) {
 		return ""
 	}
 	return topology.Nearest(name, names)
+}
+
+// compares counts comparisons, and reports whether they are not too many yet.
+func (d *decoder) compares(n int) bool {
+	d.compared += n
+	return d.compared <= maxComparisons
 }
 
 // byPlace sorts problems, drops repetitions (a node that aliases share is read

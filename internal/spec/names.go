@@ -42,18 +42,25 @@ func (n *names) add(pos Pos, fix, format string, args ...any) {
 func (n *names) declaredExchanges() {
 	first := map[string]Pos{}
 	for _, e := range n.spec.Exchanges {
-		if e.Name == "" {
-			continue
-		}
-		if pos, twice := first[e.Name]; twice {
-			n.add(e.Pos, "remove one", "exchange %q is already declared at %s", e.Name, pos)
-			continue
-		}
-		first[e.Name] = e.Pos
-		if what := n.reservedExchange(e.Name); what != "" {
-			n.add(e.Pos, "rename it, or the topology", "exchange %q has the name that dlxctl uses for %s", e.Name, what)
-		}
+		n.once(first, e.Pos, "exchange", e.Name, "remove one", n.reservedExchange(e.Name))
 	}
+}
+
+// once checks one declared name: it is not that of another, of those in first, and dlxctl does
+// not use it for what it makes, which reserved says. It reports whether the name is the first.
+func (n *names) once(first map[string]Pos, pos Pos, kind, name, fix, reserved string) bool {
+	if name == "" {
+		return false
+	}
+	if other, twice := first[name]; twice {
+		n.add(pos, fix, "%s %q is already declared at %s", kind, name, other)
+		return false
+	}
+	first[name] = pos
+	if reserved != "" {
+		n.add(pos, "rename it, or the topology", "%s %q has the name that dlxctl uses for %s", kind, name, reserved)
+	}
+	return true
 }
 
 // delays checks the exchanges of the delays against those of the file and each other.
@@ -63,13 +70,8 @@ func (n *names) delays() {
 		first[e.Name] = e.Pos
 	}
 	for _, x := range n.spec.Delays {
-		if pos, twice := first[x.Name]; twice && x.Name != "" {
-			n.add(x.Pos, "rename one", "exchange %q is already declared at %s", x.Name, pos)
+		if !n.once(first, x.Pos, "exchange", x.Name, "rename one", n.reservedExchange(x.Name)) {
 			continue
-		}
-		first[x.Name] = x.Pos
-		if what := n.reservedExchange(x.Name); what != "" {
-			n.add(x.Pos, "rename it, or the topology", "exchange %q has the name that dlxctl uses for %s", x.Name, what)
 		}
 		made := topology.NewDelay(n.spec.Name, x.Name, x.To, x.Max)
 		longest := made.LevelExchange
@@ -85,21 +87,11 @@ func (n *names) delays() {
 func (n *names) declaredQueues() {
 	first := map[string]Pos{}
 	for _, q := range n.spec.Queues {
-		if q.Name == "" {
-			continue
-		}
-		if pos, twice := first[q.Name]; twice {
-			n.add(q.Pos, "remove one", "queue %q is already declared at %s", q.Name, pos)
-			continue
-		}
-		first[q.Name] = q.Pos
 		what := n.reservedQueue(q.Name)
 		if n.spec.Name != "" && q.Name == topology.DeadLetterName(n.spec.Name) {
 			what = "the shared dead-letter queue"
 		}
-		if what != "" {
-			n.add(q.Pos, "rename it, or the topology", "queue %q has the name that dlxctl uses for %s", q.Name, what)
-		}
+		n.once(first, q.Pos, "queue", q.Name, "remove one", what)
 	}
 }
 
@@ -111,7 +103,8 @@ func (n *names) deadQueues() {
 		works[q.Name] = true
 	}
 	first := map[string]Queue{}
-	for _, q := range slices.Concat(n.spec.Queues, matchedDead(n.spec)) {
+	matched := text.Each(n.spec.Matches, func(m Match) Queue { return Queue{Name: m.Pattern, Dead: m.Dead, Pos: m.Pos} })
+	for _, q := range slices.Concat(n.spec.Queues, matched) {
 		dead := q.Dead.Queue
 		if dead == "" || q.Name == "" {
 			continue
@@ -143,11 +136,6 @@ func (n *names) deadQueues() {
 				dead, q.Dead.Arguments, q.Name, before.Dead.Arguments, before.Name)
 		}
 	}
-}
-
-// matchedDead returns what has a dead-letter queue by a match, as queues.
-func matchedDead(s *Spec) []Queue {
-	return text.Each(s.Matches, func(m Match) Queue { return Queue{Name: m.Pattern, Dead: m.Dead, Pos: m.Pos} })
 }
 
 // reservedExchange says what the exchange of that name is in the topology, or

@@ -136,7 +136,6 @@ func quietText(n *yaml.Node, lookup func(string) (string, bool)) string {
 	return ""
 }
 
-// apply merges one overlay.
 func (o *overlays) apply(root *yaml.Node) {
 	for _, p := range o.pairs(root, "the overlay") {
 		switch {
@@ -372,7 +371,6 @@ func (o *overlays) finish() {
 	}
 }
 
-// separate returns the files and the overlays.
 func separate(sources []Source) (files, over []Source) {
 	for _, s := range sources {
 		if s.Overlay {

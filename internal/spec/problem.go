@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dlxctl/dlxctl/topology"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // String returns the problem as one line: file, line, column, what is wrong and
@@ -28,11 +28,7 @@ type Error struct{ Problems []Problem }
 
 // Error returns a line for each problem.
 func (e *Error) Error() string {
-	lines := make([]string, len(e.Problems))
-	for i, p := range e.Problems {
-		lines[i] = p.String()
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(text.Each(e.Problems, Problem.String), "\n")
 }
 
 // Summary counts: "2 problems in orders.yaml".
@@ -52,19 +48,4 @@ func (e *Error) Summary() string {
 		summary += "; reading stopped there"
 	}
 	return summary
-}
-
-// didYouMean returns the remedy for a name that is not among names: the nearest
-// of them, or all if there are few, or otherwise.
-func didYouMean(name string, names []string, otherwise string) string {
-	if near := topology.Nearest(name, names); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
-	}
-	return otherwise
-}
-
-// DidYouMean returns the remedy for a name that is not among names: the nearest of
-// them, or otherwise if none is near.
-func DidYouMean(name string, names []string, otherwise string) string {
-	return didYouMean(name, names, otherwise)
 }

@@ -18,7 +18,6 @@ func successorKeys() []string {
 	}
 }
 
-// isExternal reports whether an entry says external: true.
 func isExternal(entry *yaml.Node) bool {
 	v := valueOf(entry, "external")
 	return v != nil && v.Value == "true"

@@ -75,7 +75,6 @@ func (d *decoder) queues(f fields) {
 	}
 }
 
-// queue returns the queue of that name.
 func (d *decoder) queue(name string) (Queue, bool) {
 	i, ok := d.places.queues[name]
 	if !ok {
@@ -340,7 +339,7 @@ func (d *decoder) unknownArguments(args topology.Arguments, nodes map[string]fie
 			about = "defaults" // one warning for all queues
 		}
 		fix := fmt.Sprintf("remove it, or write accept: [unknown-argument=%s] at the top of the file", about)
-		if d.compared += len(arguments.Known()); d.compared <= maxComparisons {
+		if d.compares(len(arguments.Known())) {
 			if meant := arguments.Meant(name); meant != "" {
 				fix = fmt.Sprintf("did you mean %q?", meant)
 			}

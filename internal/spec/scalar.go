@@ -152,7 +152,6 @@ func (d *decoder) delay(f fields, name string) (time.Duration, bool) {
 	return d.delayOf(v.value, name)
 }
 
-// delayOf returns a node as a delay.
 func (d *decoder) delayOf(n *yaml.Node, name string) (time.Duration, bool) {
 	n, ok := d.scalar(n)
 	if !ok {

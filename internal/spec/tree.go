@@ -12,7 +12,6 @@ type tree struct {
 	inner map[string]*tree
 }
 
-// tree returns a tree of a mapping.
 func (d *decoder) tree(n *yaml.Node, what string) *tree {
 	n = follow(n)
 	t := &tree{node: n, at: map[string]int{}, gone: map[string]Pos{}, inner: map[string]*tree{}}
@@ -81,7 +80,6 @@ func (t *tree) built(d *decoder) *yaml.Node {
 	return &out
 }
 
-// having returns the trees that have a key.
 func having(trees []*tree, name string) []*tree {
 	var out []*tree
 	for _, t := range trees {

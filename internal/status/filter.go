@@ -20,7 +20,6 @@ type Filter struct {
 	Problems bool
 }
 
-// everything reports whether f chooses all queues.
 func (f Filter) everything() bool { return len(f.Queues) == 0 && len(f.Owners) == 0 }
 
 // choose returns a function that reports whether a queue is chosen.

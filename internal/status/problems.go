@@ -313,7 +313,6 @@ func (m *maker) consumers() {
 	}
 }
 
-// withProblem returns the work queues that have a problem.
 func (m *maker) withProblem(name string) []Work {
 	var out []Work
 	for _, w := range m.out.Works {

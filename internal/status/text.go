@@ -2,6 +2,7 @@ package status
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -87,7 +88,6 @@ func (t *textWriter) head() {
 	}
 }
 
-// problems writes the problems, or the notes.
 func (t *textWriter) problems(notes bool) {
 	kind, style := "problem", t.o.Style.Danger
 	if notes {
@@ -170,14 +170,7 @@ func chosen[T any](
 	}
 	quiet = len(rows) - len(at)
 	slices.SortStableFunc(at, func(a, b int) int {
-		switch x, y := weight(rows[a]), weight(rows[b]); {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		default:
-			return 0
-		}
+		return cmp.Compare(weight(rows[b]), weight(rows[a]))
 	})
 	busy = max(0, len(at)-most)
 	at = at[:len(at)-busy]

@@ -179,7 +179,6 @@ func (s *Survey) computeArrivals() {
 	work()
 }
 
-// keysThrough returns the keys of messages that pass a binding.
 func (s *Survey) keysThrough(b topology.Binding, seen map[string]bool) []Keys {
 	e := s.exchanges[b.Source]
 	switch {

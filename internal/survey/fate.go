@@ -28,7 +28,6 @@ const (
 // Way is what happens to messages of a queue that die for a reason.
 type Way struct {
 	Reason route.Reason
-	Keys   Keys
 	Fate   Fate
 	// Ends say where a lost message ends. A message is lost if all of its copies are.
 	Ends []route.End
@@ -70,7 +69,7 @@ func (s *Survey) follow() {
 				q.Ways = append(q.Ways, s.way(q, h, reason))
 			}
 			if len(q.Hops) == 0 { // its keys are not known
-				q.Ways = append(q.Ways, Way{Reason: reason, Keys: AnyKey(), Fate: Undecided})
+				q.Ways = append(q.Ways, Way{Reason: reason, Fate: Undecided})
 			}
 		}
 	}
@@ -81,7 +80,7 @@ const maxHops = 12
 
 // way follows messages with certain keys that die in a queue.
 func (s *Survey) way(q *Queue, h Hop, reason route.Reason) Way {
-	w := Way{Reason: reason, Keys: h.Keys, Fate: Undecided, Known: h.Known}
+	w := Way{Reason: reason, Fate: Undecided, Known: h.Known}
 	if h.Verdict == Unknown || h.Verdict == Partly {
 		return w
 	}

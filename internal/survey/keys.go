@@ -69,7 +69,6 @@ func IsPattern(key string) bool {
 	return false
 }
 
-// matches reports whether a key is one of the set.
 func (k Keys) matches(key string) bool {
 	if !k.Pattern {
 		return k.Text == key

@@ -102,3 +102,28 @@ func WriteJSON(w io.Writer, v any) error {
 func EscapeMarkdown(s string) string {
 	return strings.NewReplacer("*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;", "|", `\|`, "#", `\#`).Replace(s)
 }
+
+// Code returns s as code of Markdown, in one line, whatever backticks it holds.
+func Code(s string) string {
+	if n := longestBackticks(s); n > 0 {
+		fence := strings.Repeat("`", n+1)
+		return fence + " " + s + " " + fence
+	}
+	return "`" + s + "`"
+}
+
+// Fence returns the line before and after s as a block of code of Markdown: names in s may hold
+// backticks.
+func Fence(s string) string { return strings.Repeat("`", max(3, longestBackticks(s)+1)) }
+
+func longestBackticks(s string) int {
+	longest, run := 0, 0
+	for _, c := range s {
+		run++
+		if c != '`' {
+			run = 0
+		}
+		longest = max(longest, run)
+	}
+	return longest
+}

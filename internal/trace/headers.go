@@ -36,7 +36,6 @@ func headerValue(name string, v any) string {
 	return formatValue(v)
 }
 
-// formatHeaders returns headers in one line.
 func formatHeaders(headers map[string]any) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(headers)) {

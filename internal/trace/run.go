@@ -96,9 +96,7 @@ func (t *tracer) ends(r route.Result) []End {
 	for _, e := range r.Lost {
 		why := e.String()
 		if e.Cause == route.NoExchange {
-			if near := topology.Nearest(e.Exchange, slices.Sorted(maps.Keys(t.exchangeTypes))); near != "" {
-				why += fmt.Sprintf("; did you mean %q?", near)
-			}
+			why += topology.Suggestion(e.Exchange, slices.Sorted(maps.Keys(t.exchangeTypes)))
 		}
 		out = append(out, End{Lost, why})
 	}
@@ -182,7 +180,6 @@ func (j *journey) isConsumed(s *Stop) bool {
 	}
 }
 
-// end ends the way at a stop.
 func (j *journey) end(s *Stop, event Event, kind EndKind, why string) {
 	s.Event = event
 	s.Ends = append(s.Ends, End{kind, why})

@@ -129,7 +129,6 @@ func (t *trial) crashing(m message, q topology.Queue, state topology.State) mess
 	return m.named(crashes, map[string]int{m.queue: freeCrashes})
 }
 
-// predict traces a message.
 func (t *trial) predict(m *message, state topology.State) {
 	failures := maps.Clone(m.failures)
 	switch {
@@ -162,7 +161,6 @@ func (m *message) returnFirst() {
 	}
 }
 
-// hasLimit reports whether a queue has a length limit.
 func (t *trial) hasLimit(queue string) bool {
 	return slices.ContainsFunc(t.topology.Queues, func(q topology.Queue) bool {
 		return q.Name == queue && q.Arguments.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes)

@@ -100,7 +100,6 @@ type Stop struct {
 	Lost string `json:"lost"`
 }
 
-// came reports whether the message came.
 func (s Stop) came() bool { return s.Measured != nil }
 
 // newStop returns the stop of a step, which did not come yet.

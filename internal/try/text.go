@@ -159,7 +159,6 @@ func (s Stop) fate() string {
 	}
 }
 
-// delay returns the delay that is predicted.
 func (s Stop) delay() string {
 	if s.Wait == 0 {
 		return "-"

@@ -36,7 +36,6 @@ const (
 	NotSent Result = "not sent"
 )
 
-// worse reports whether r is worse than other.
 func (r Result) worse(other Result) bool {
 	rank := map[Result]int{
 		NotWaitedFor: 1, NoProcessor: 2, OK: 3, Late: 4, Headers: 5, Early: 6, Astray: 7, Missing: 8, NotSent: 9,

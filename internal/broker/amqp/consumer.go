@@ -149,6 +149,9 @@ func (s *Consumer) Close() error {
 	return s.ch.Close()
 }
 
+// errCanceled is why a subscription ended whose channel goes on.
+var errCanceled = errors.New("the broker canceled the consumer: the queue was deleted, or its leader is gone")
+
 // Err returns why the subscription ended.
 func (s *Consumer) Err() error {
 	select {
@@ -158,6 +161,6 @@ func (s *Consumer) Err() error {
 		}
 		return amqp091.ErrClosed
 	default:
-		return errors.New("the broker canceled the consumer: the queue was deleted, or its leader is gone")
+		return errCanceled
 	}
 }

@@ -273,7 +273,7 @@ func (b *block) err() error {
 			}
 			return amqp091.ErrClosed
 		case <-timer.C:
-			return errors.New("the broker canceled the consumer: the queue was deleted, or its leader is gone")
+			return errCanceled
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package amqp
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -46,7 +45,7 @@ func (c *Conn) EmptyToConsumer(queue string) (bool, error) {
 	select {
 	case d, ok := <-deliveries:
 		if !ok {
-			return false, errors.New("the broker canceled the consumer: the queue was deleted, or its leader is gone")
+			return false, errCanceled
 		}
 		arrived = append(arrived, d)
 	case <-timer.C:

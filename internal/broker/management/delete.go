@@ -129,7 +129,6 @@ func (m *Client) findBinding(ctx context.Context, b topology.Binding, path strin
 	return "", nil
 }
 
-// bindingsBetween returns the path of all bindings with the ends of b.
 func bindingsBetween(vhost string, b topology.Binding) string {
 	kind := "q"
 	if b.DestinationType == topology.ToExchange {

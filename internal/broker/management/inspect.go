@@ -182,7 +182,6 @@ func (m *Client) inspect(ctx context.Context, begun *Reading,
 	}, nil
 }
 
-// exchangePolicies returns the names of the policies in effect, by exchange.
 func (l listing) exchangePolicies() map[string]string {
 	out := map[string]string{}
 	for _, e := range l.exchanges {
@@ -193,7 +192,6 @@ func (l listing) exchangePolicies() map[string]string {
 	return out
 }
 
-// disabledFlags returns the feature flags that are disabled.
 func (l listing) disabledFlags() []string {
 	var out []string
 	for _, f := range l.flags {
@@ -204,7 +202,6 @@ func (l listing) disabledFlags() []string {
 	return out
 }
 
-// queuePolicies returns the names of the policies in effect, by queue.
 func (l listing) queuePolicies() map[string]string {
 	out := map[string]string{}
 	for _, q := range l.queues {

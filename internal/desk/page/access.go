@@ -105,7 +105,6 @@ func (s *sessions) find(cookie string, now time.Time) (session, bool) {
 	return *one, true
 }
 
-// end ends the session of a cookie.
 func (s *sessions) end(cookie string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,7 +252,6 @@ func (p *Page) cookie(name, value string, sameSite http.SameSite) *http.Cookie {
 
 const fromElsewhere = "the request comes from another site; open the page itself, and do it there"
 
-// notSignedIn says how to sign in.
 func (p *Page) notSignedIn() string {
 	if p.Access.Provider != nil {
 		return "this browser is not signed in, or its session has ended; sign in again"
@@ -261,7 +259,6 @@ func (p *Page) notSignedIn() string {
 	return "this browser is not signed in; open the URL that 'dlxctl desk serve' printed"
 }
 
-// signed returns the session of a request.
 func (p *Page) signed(r *http.Request) (session, bool) {
 	cookie, err := r.Cookie(p.cookieName(r))
 	if err != nil {
@@ -322,7 +319,6 @@ func (p *Page) sameOrigin(r *http.Request) bool {
 	return r.Header.Get("Origin") == p.origin(r)
 }
 
-// origin is the origin of the page that sends a request.
 func (p *Page) origin(r *http.Request) string {
 	if p.Access.Proxied {
 		base := p.base()

@@ -95,54 +95,48 @@ type shownProposal struct {
 }
 
 // propose answers with what a run would do. Nothing moves.
-func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
+func (p *Page) propose(w http.ResponseWriter, r *http.Request) (any, error) {
 	var ask Ask
-	if !read(w, r, &ask) {
-		return
+	if err := read(w, r, &ask); err != nil {
+		return nil, err
 	}
 	if who := personOf(r); !who.allow.permits(ask.Action) {
-		fail(w, http.StatusForbidden, who.refusal(ask.Action))
-		return
+		return nil, refuse(http.StatusForbidden, who.refusal(ask.Action))
 	}
-	if !p.offers(w, ask.Queue) {
-		return
+	if err := p.offers(ask.Queue); err != nil {
+		return nil, err
 	}
 	if err := ask.check(); err != nil {
-		fail(w, http.StatusBadRequest, err.Error())
-		return
+		return nil, refuse(http.StatusBadRequest, err.Error())
 	}
 	request, err := p.request(ask)
 	if err != nil {
-		fail(w, http.StatusBadRequest, err.Error())
-		return
+		return nil, refuse(http.StatusBadRequest, err.Error())
 	}
 	var edit edited
 	if ask.Action.Kind().Edits {
 		if edit, err = p.edited(r.Context(), w, ask, request.Key); err != nil {
-			failed(w, err)
-			return
+			return nil, err
 		}
 		if edit.refusal != "" {
-			fail(w, http.StatusConflict, edit.refusal)
-			return
+			return nil, refuse(http.StatusConflict, edit.refusal)
 		}
 		edit.MessageID, ask.Headers = desk.NewMessageID(), edit.headers
 		request.Edited, request.EditedFrom = &edit.Edited, &edit.from
 	}
 	found, err := p.proposed(r.Context(), w, request)
 	if err != nil {
-		failed(w, err)
-		return
+		return nil, err
 	}
 	id := p.proposals.keep(proposal{Proposal: found, ask: ask, made: p.Now()})
 	found.Groups = found.Groups[:min(len(found.Groups), maxGroups)]
 	found.Reaches = found.Reaches[:min(len(found.Reaches), maxGroups)]
-	answer(w, shownProposal{
+	return shownProposal{
 		ID: id, Notes: found.Notes, At: p.at(), Diff: cut(edit.diff, maxBody),
 		ProposalDocument: desk.ProposalDocument{
 			Action: ask.Action, Proposal: found, Command: p.commandLine(ask, found.Chosen),
 		},
-	})
+	}, nil
 }
 
 // proposed asks the engine, one look at a time.
@@ -193,40 +187,38 @@ type commandAnswer struct {
 	Command string `json:"command"`
 }
 
-// runAnswer names a run.
 type runAnswer struct {
 	Run string `json:"run"`
 }
 
 // shown answers with the command line of an action, which a read-only page shows too.
-func (p *Page) shown(w http.ResponseWriter, r *http.Request) {
+func (p *Page) shown(w http.ResponseWriter, r *http.Request) (any, error) {
 	var ask Ask
-	if read(w, r, &ask) {
-		answer(w, commandAnswer{p.commandLine(ask, -1)})
-	}
+	err := read(w, r, &ask)
+	return commandAnswer{p.commandLine(ask, -1)}, err
 }
 
 // execute starts what was proposed, if it is still the same number of messages that the person
 // has seen.
-func (p *Page) execute(w http.ResponseWriter, r *http.Request) {
+func (p *Page) execute(w http.ResponseWriter, r *http.Request) (any, error) {
 	var ask struct {
 		Proposal string `json:"proposal"`
 		Expect   int    `json:"expect"`
 	}
-	if !read(w, r, &ask) {
-		return
+	if err := read(w, r, &ask); err != nil {
+		return nil, err
 	}
 	who := personOf(r)
 	found, ok := p.proposals.take(ask.Proposal, p.Now())
 	switch {
 	case !ok:
-		fail(w, http.StatusGone, "this proposal was executed before, or is older than 15 minutes; ask for it again")
+		return nil, refuse(http.StatusGone, "this proposal was executed before, or is older than 15 minutes; ask for it again")
 	case !who.allow.permits(found.ask.Action):
-		fail(w, http.StatusForbidden, who.refusal(found.ask.Action))
+		return nil, refuse(http.StatusForbidden, who.refusal(found.ask.Action))
 	case len(found.Refusals) > 0:
-		fail(w, http.StatusConflict, found.Refusals[0])
+		return nil, refuse(http.StatusConflict, found.Refusals[0])
 	case ask.Expect != found.Chosen || ask.Expect == 0:
-		fail(w, http.StatusConflict, fmt.Sprintf("expected %d, chosen %d; nothing was moved; ask again what it would do",
+		return nil, refuse(http.StatusConflict, fmt.Sprintf("expected %d, chosen %d; nothing was moved; ask again what it would do",
 			ask.Expect, found.Chosen))
 	default:
 		j := &job{
@@ -234,62 +226,56 @@ func (p *Page) execute(w http.ResponseWriter, r *http.Request) {
 			Reason: found.ask.Reason, StopFailures: found.Request.Send.StopFailures,
 			StopShare: found.Request.Send.StopShare,
 		}
-		p.begin(w, r, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
+		return p.begin(r, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
 			return p.engine(who).Execute(ctx, found.Proposal, progress)
 		})
 	}
 }
 
 // act resumes, returns or cancels a run. The page may do it if it may do the action of the run.
-func (p *Page) act(w http.ResponseWriter, r *http.Request) {
+func (p *Page) act(w http.ResponseWriter, r *http.Request) (any, error) {
 	var ask struct {
 		Run string `json:"run"`
 	}
-	if !read(w, r, &ask) {
-		return
+	if err := read(w, r, &ask); err != nil {
+		return nil, err
 	}
 	do, who := r.PathValue("do"), personOf(r)
 	if do == "cancel" && p.jobs.stop(ask.Run, who.allow) {
 		p.Log.Info("run stopped", "run", ask.Run, "by", who.name)
-		answer(w, runAnswer{ask.Run})
-		return
+		return runAnswer{ask.Run}, nil
 	}
 	runs, err := p.sources.now().Engine.Runs(r.Context())
 	if err != nil {
-		failed(w, err)
-		return
+		return nil, err
 	}
 	at := slices.IndexFunc(runs, func(run desk.Run) bool { return run.ID == ask.Run })
 	switch {
 	case at < 0:
-		fail(w, http.StatusNotFound, fmt.Sprintf("no run %q is in progress: it has ended, or another page has ended it; reload the runs", ask.Run))
+		return nil, refuse(http.StatusNotFound, fmt.Sprintf("no run %q is in progress: it has ended, or another page has ended it; reload the runs", ask.Run))
 	case !who.allow.permits(runs[at].Action):
-		fail(w, http.StatusForbidden, who.refusal(runs[at].Action))
+		return nil, refuse(http.StatusForbidden, who.refusal(runs[at].Action))
 	default:
-		p.carryOn(w, r, do, runs[at])
+		return p.carryOn(r, do, runs[at])
 	}
 }
 
 // carryOn does what was asked with a run of the broker.
-func (p *Page) carryOn(w http.ResponseWriter, r *http.Request, do string, run desk.Run) {
+func (p *Page) carryOn(r *http.Request, do string, run desk.Run) (any, error) {
 	j, engine := jobOf(run), p.engine(personOf(r))
 	j.Does = do
 	switch do {
 	case "resume":
-		p.begin(w, r, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
+		return p.begin(r, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
 			return engine.Resume(ctx, run.ID, nil, progress)
 		})
 	case "return":
-		p.begin(w, r, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
+		return p.begin(r, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
 			return engine.Return(ctx, run.ID, progress)
 		})
 	case "cancel":
-		if err := engine.Cancel(r.Context(), run.ID); err != nil {
-			failed(w, err)
-			return
-		}
-		answer(w, runAnswer{run.ID})
+		return runAnswer{run.ID}, engine.Cancel(r.Context(), run.ID)
 	default:
-		fail(w, http.StatusNotFound, "a run can be resumed, returned or canceled; reload the page")
+		return nil, refuse(http.StatusNotFound, "a run can be resumed, returned or canceled; reload the page")
 	}
 }

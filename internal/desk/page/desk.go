@@ -47,7 +47,6 @@ func (c *Config) Later(open func(context.Context) (*desk.Desk, error)) {
 	}
 }
 
-// sourceOf returns the source that a desk is.
 func sourceOf(d *desk.Desk) Source {
 	s := Source{
 		Engine: d, As: func(by string) Engine { return d.As(by) }, Roles: roles(d),

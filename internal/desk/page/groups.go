@@ -86,33 +86,30 @@ func (s *snapshot) commented(comments desk.Comments, err error) *snapshot {
 }
 
 // comment writes a comment on a group of a look.
-func (p *Page) comment(w http.ResponseWriter, r *http.Request) {
+func (p *Page) comment(w http.ResponseWriter, r *http.Request) (any, error) {
 	var ask struct {
 		Snapshot string `json:"snapshot"`
 		Group    int    `json:"group"`
 		Text     string `json:"text"`
 	}
-	if !read(w, r, &ask) {
-		return
+	if err := read(w, r, &ask); err != nil {
+		return nil, err
 	}
 	who := personOf(r)
 	if len(who.allow) == 0 {
-		fail(w, http.StatusForbidden, "this page is read-only; start it with --allow, or use 'dlxctl desk comment'")
-		return
+		return nil, refuse(http.StatusForbidden, "this page is read-only; start it with --allow, or use 'dlxctl desk comment'")
 	}
 	s := p.snapshots.find(ask.Snapshot)
 	if s == nil || ask.Group < 0 || ask.Group >= len(s.Groups) {
-		fail(w, http.StatusGone, errReplaced.Error())
-		return
+		return nil, refuse(http.StatusGone, errReplaced.Error())
 	}
 	c, err := p.engine(who).Comment(r.Context(), desk.Comment{
 		Queue: s.Request.Queue, By: s.by, Value: s.Groups[ask.Group].Value, Text: ask.Text,
 	})
 	if err != nil {
-		failed(w, err)
-		return
+		return nil, err
 	}
-	answer(w, deadletter.Note{Text: c.Text, Author: c.Author, At: c.At})
+	return deadletter.Note{Text: c.Text, Author: c.Author, At: c.At}, nil
 }
 
 // expression returns the expression that chooses the group of a message. Empty if none does, as

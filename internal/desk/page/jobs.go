@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // job is a run that this page works on, or worked on.
@@ -61,21 +62,17 @@ type work func(context.Context, func(desk.Progress)) (desk.Result, error)
 // maxJobs is how many jobs the page remembers.
 const maxJobs = 50
 
-// jobAnswer names a job.
 type jobAnswer struct {
 	Job string `json:"job"`
 }
 
 // begin starts a job and answers with its name. The job outlives the request.
-func (p *Page) begin(w http.ResponseWriter, r *http.Request, j *job, work work) {
-	switch err := p.jobs.begin(j, p.Now, work); err {
-	case "":
-		p.Log.Info("run started", "action", string(j.Action), "queue", j.Queue, "messages", j.Chosen,
-			"by", personOf(r).name)
-		answer(w, jobAnswer{j.ID})
-	default:
-		fail(w, http.StatusConflict, err)
+func (p *Page) begin(r *http.Request, j *job, work work) (any, error) {
+	if refusal := p.jobs.begin(j, p.Now, work); refusal != "" {
+		return nil, refuse(http.StatusConflict, refusal)
 	}
+	p.Log.Info("run started", "action", string(j.Action), "queue", j.Queue, "messages", j.Chosen, "by", personOf(r).name)
+	return jobAnswer{j.ID}, nil
 }
 
 // begin starts a job. It says why not, if not.
@@ -161,11 +158,7 @@ func (l *jobs) close() []job {
 	for slices.ContainsFunc(running, func(j *job) bool { return j.Ended == nil }) {
 		l.changed.Wait()
 	}
-	var stopped []job
-	for _, j := range running {
-		stopped = append(stopped, *j)
-	}
-	return stopped
+	return text.Each(running, func(j *job) job { return *j })
 }
 
 // list returns copies of the jobs, the newest first.

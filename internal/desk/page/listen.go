@@ -165,7 +165,6 @@ func (b Binding) pair() (*pair, error) {
 	return p, nil
 }
 
-// read reads the files.
 func (p *pair) read() (changed bool, err error) {
 	var content [2]string
 	for i, file := range []string{p.certFile, p.keyFile} {
@@ -236,7 +235,6 @@ func firstName(leaf *x509.Certificate, otherwise string) string {
 	return otherwise
 }
 
-// readToken reads the token of a file.
 func readToken(path string) (string, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the person names the file
 	if err != nil {

@@ -223,46 +223,42 @@ type messageRequest struct {
 	Handle   string `json:"handle"`
 }
 
-// place returns the snapshot that a request names, and the row of the message in it. It answers the
-// request and returns nil if there is none.
-func (p *Page) place(w http.ResponseWriter, ask messageRequest) (s *snapshot, at int) {
+// place returns the snapshot that a request names, and the row of the message in it.
+func (p *Page) place(ask messageRequest) (s *snapshot, at int, err error) {
 	s, at = p.snapshots.find(ask.Snapshot), ask.Row
 	if s != nil && ask.Handle != "" {
 		at = slices.IndexFunc(s.rows, func(r row) bool { return r.name() == ask.Handle })
 	}
 	switch {
 	case s == nil, ask.Handle == "" && (at < 0 || at >= len(s.rows)):
-		fail(w, http.StatusGone, errReplaced.Error())
+		err = refuse(http.StatusGone, errReplaced.Error())
 	case at < 0:
-		fail(w, http.StatusNotFound, fmt.Sprintf("message %s is not in this list: it was moved, or the filter leaves it out",
+		err = refuse(http.StatusNotFound, fmt.Sprintf("message %s is not in this list: it was moved, or the filter leaves it out",
 			ask.Handle))
-	default:
-		return s, at
 	}
-	return nil, 0
+	return s, at, err
 }
 
 // message answers with one message: from the snapshot, or from a new look if the message is too
 // large to be kept.
-func (p *Page) message(w http.ResponseWriter, r *http.Request) {
+func (p *Page) message(w http.ResponseWriter, r *http.Request) (any, error) {
 	var ask messageRequest
-	if !read(w, r, &ask) {
-		return
+	if err := read(w, r, &ask); err != nil {
+		return nil, err
 	}
-	s, at := p.place(w, ask)
-	if s == nil {
-		return
+	s, at, err := p.place(ask)
+	if err != nil {
+		return nil, err
 	}
 	d, kept := s.views[at]
 	if !kept {
-		err := p.again(r.Context(), w, s, at, func(_ deadletter.Message, v deadletter.View) { d = newDetail(v) })
+		err = p.again(r.Context(), w, s, at, func(_ deadletter.Message, v deadletter.View) { d = newDetail(v) })
 		if err != nil {
-			failed(w, err)
-			return
+			return nil, err
 		}
 	}
 	d.Command = p.Line("desk", "show", d.Handle, s.Request.Queue)
-	answer(w, d)
+	return d, nil
 }
 
 // errFound ends a look.
@@ -308,7 +304,6 @@ type sourceAnswer struct {
 	Types []string `json:"types"`
 }
 
-// draftHeader is a header to edit.
 type draftHeader struct {
 	Name string `json:"name"`
 	Type string `json:"type"`
@@ -320,29 +315,24 @@ type draftHeader struct {
 
 // source answers with a message to edit. What is masked cannot be edited here: the page would have
 // to show it.
-func (p *Page) source(w http.ResponseWriter, r *http.Request) {
+func (p *Page) source(w http.ResponseWriter, r *http.Request) (any, error) {
 	var ask messageRequest
-	if !read(w, r, &ask) {
-		return
+	if err := read(w, r, &ask); err != nil {
+		return nil, err
 	}
 	if who := personOf(r); !who.allow.permits(desk.Edit) {
-		fail(w, http.StatusForbidden, who.refusal(desk.Edit))
-		return
+		return nil, refuse(http.StatusForbidden, who.refusal(desk.Edit))
 	}
-	s, at := p.place(w, ask)
-	if s == nil {
-		return
+	s, at, err := p.place(ask)
+	if err != nil {
+		return nil, err
 	}
 	out := sourceAnswer{Types: deadletter.HeaderTypes()}
-	err := p.again(r.Context(), w, s, at, func(m deadletter.Message, v deadletter.View) {
+	err = p.again(r.Context(), w, s, at, func(m deadletter.Message, v deadletter.View) {
 		out.Text, out.Fixed = p.editable(m, v)
 		out.Key, out.Headers = v.Key, draftHeaders(m, v)
 	})
-	if err != nil {
-		failed(w, err)
-		return
-	}
-	answer(w, out)
+	return out, err
 }
 
 // maxFixed is how many bytes the form shows of a header that it does not edit.

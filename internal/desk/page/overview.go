@@ -10,7 +10,7 @@ import (
 )
 
 // session answers with what the page needs to know about itself, and about who opens it.
-func (p *Page) session(w http.ResponseWriter, r *http.Request) {
+func (p *Page) session(_ http.ResponseWriter, r *http.Request) (any, error) {
 	s, _ := p.signed(r)
 	out := sessionAnswer{
 		Clusters: []shownCluster{},
@@ -23,7 +23,7 @@ func (p *Page) session(w http.ResponseWriter, r *http.Request) {
 	if s.who.signedIn {
 		out.Role = s.who.role.String()
 	}
-	answer(w, out)
+	return out, nil
 }
 
 // sessionAnswer is what the page needs to know about itself, and about who opens it.
@@ -48,7 +48,6 @@ type shownCluster struct {
 	Broker string `json:"broker"`
 }
 
-// queuesAnswer is the overview.
 type queuesAnswer struct {
 	Queues []overviewRow `json:"queues"`
 	// Notice says what is not known, and Found how the queues were found without a topology file.
@@ -58,7 +57,6 @@ type queuesAnswer struct {
 	Command string    `json:"command"`
 }
 
-// runsAnswer is the runs.
 type runsAnswer struct {
 	Runs    []shownRun `json:"runs"`
 	Command string     `json:"command"`
@@ -82,17 +80,15 @@ type overviewRow struct {
 
 // queues answers with the overview. It looks at no queue: oldest, new and cause come from the
 // last look that a person has asked for.
-func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
+func (p *Page) queues(_ http.ResponseWriter, r *http.Request) (any, error) {
 	at := p.Now().UTC() // the counts are up to 5 seconds older
 	source, err := p.sources.renewed(r.Context(), at)
 	if err != nil {
-		failed(w, err)
-		return
+		return nil, err
 	}
 	list, err := source.Queues(r.Context())
 	if err != nil {
-		failed(w, err)
-		return
+		return nil, err
 	}
 	runs, err := source.Engine.Runs(r.Context())
 	notice := ""
@@ -118,7 +114,7 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 		}
 		rows = append(rows, row)
 	}
-	answer(w, queuesAnswer{rows, notice, source.Notice, at, p.Line("desk")})
+	return queuesAnswer{rows, notice, source.Notice, at, p.Line("desk")}, nil
 }
 
 // whole reports whether a look chose all messages.
@@ -139,11 +135,10 @@ type shownRun struct {
 
 // runs answers with the runs: those of this page, and those of the broker that another process
 // started.
-func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
+func (p *Page) runs(_ http.ResponseWriter, r *http.Request) (any, error) {
 	all, err := p.sources.now().Engine.Runs(r.Context())
 	if err != nil {
-		failed(w, err)
-		return
+		return nil, err
 	}
 	allow := personOf(r).allow
 	var out []shownRun
@@ -167,7 +162,7 @@ func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
 			}, allow))
 		}
 	}
-	answer(w, runsAnswer{out, p.Line("desk", "run", "list")})
+	return runsAnswer{out, p.Line("desk", "run", "list")}, nil
 }
 
 // complete adds what a person can do with a run.
@@ -196,7 +191,6 @@ type endedAnswer struct {
 	Command string `json:"command"`
 }
 
-// endedRun is the record of a run that has ended.
 type endedRun struct {
 	Run      string    `json:"run"`
 	Action   string    `json:"action"`
@@ -209,11 +203,10 @@ type endedRun struct {
 }
 
 // ended answers with the runs that have ended.
-func (p *Page) ended(w http.ResponseWriter, r *http.Request) {
+func (p *Page) ended(_ http.ResponseWriter, r *http.Request) (any, error) {
 	all, err := p.sources.now().Engine.EndedRuns(r.Context())
 	if err != nil {
-		failed(w, err)
-		return
+		return nil, err
 	}
 	var missed strings.Builder
 	_ = all.WriteMissed(&missed) // a strings.Builder returns no error
@@ -226,5 +219,5 @@ func (p *Page) ended(w http.ResponseWriter, r *http.Request) {
 			e.Run, e.Did(), e.Queue, e.Outcome(), e.ChosenBy.String(), e.By, e.Reason, e.EndedAt,
 		})
 	}
-	answer(w, out)
+	return out, nil
 }

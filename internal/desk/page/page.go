@@ -118,7 +118,6 @@ func newPage(c Config, s *sessions) (*Page, error) {
 	return p, nil
 }
 
-// routes is the whole page.
 func (p *Page) routes(assets fs.FS) http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range p.table(http.FileServerFS(assets).ServeHTTP) {
@@ -194,20 +193,20 @@ func (p *Page) table(files http.HandlerFunc) []route {
 		{"GET /door.js", noRole, files, nil},
 		{"GET /", reader, files, nil},
 
-		{"GET /api/session", reader, p.session, []any{sessionAnswer{}}},
-		{"GET /api/queues", reader, p.queues, []any{queuesAnswer{}}},
-		{"GET /api/rows", reader, p.rows, []any{rowsAnswer{}}},
-		{"GET /api/runs", reader, p.runs, []any{runsAnswer{}}},
-		{"POST /api/ended", reader, p.ended, []any{endedAnswer{}}},
-		{"POST /api/look", reader, p.look, []any{snapshot{}}},
-		{"POST /api/message", reader, p.message, []any{detail{}}},
-		{"POST /api/command", reader, p.shown, []any{commandAnswer{}}},
-		{"POST /api/sign-out", reader, p.signOut, []any{signOutAnswer{}}},
-		{"POST /api/comment", operator, p.comment, []any{deadletter.Note{}}},
-		{"POST /api/propose", operator, p.propose, []any{shownProposal{}}},
-		{"POST /api/execute", operator, p.execute, []any{jobAnswer{}}},
-		{"POST /api/runs/{do}", operator, p.act, []any{jobAnswer{}, runAnswer{}}},
-		{"POST /api/source", editor, p.source, []any{sourceAnswer{}}},
+		{"GET /api/session", reader, answer(p.session), []any{sessionAnswer{}}},
+		{"GET /api/queues", reader, answer(p.queues), []any{queuesAnswer{}}},
+		{"GET /api/rows", reader, answer(p.rows), []any{rowsAnswer{}}},
+		{"GET /api/runs", reader, answer(p.runs), []any{runsAnswer{}}},
+		{"POST /api/ended", reader, answer(p.ended), []any{endedAnswer{}}},
+		{"POST /api/look", reader, answer(p.look), []any{snapshot{}}},
+		{"POST /api/message", reader, answer(p.message), []any{detail{}}},
+		{"POST /api/command", reader, answer(p.shown), []any{commandAnswer{}}},
+		{"POST /api/sign-out", reader, answer(p.signOut), []any{signOutAnswer{}}},
+		{"POST /api/comment", operator, answer(p.comment), []any{deadletter.Note{}}},
+		{"POST /api/propose", operator, answer(p.propose), []any{shownProposal{}}},
+		{"POST /api/execute", operator, answer(p.execute), []any{jobAnswer{}}},
+		{"POST /api/runs/{do}", operator, answer(p.act), []any{jobAnswer{}, runAnswer{}}},
+		{"POST /api/source", editor, answer(p.source), []any{sourceAnswer{}}},
 	}
 }
 
@@ -217,8 +216,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.handler.Ser
 // maxRequest is the largest request that is read: an edited message, and what surrounds it.
 const maxRequest = 1 << 20
 
-// read reads the JSON of a request. It answers the request and reports false if that fails.
-func read(w http.ResponseWriter, r *http.Request, into any) bool {
+func read(w http.ResponseWriter, r *http.Request, into any) error {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
@@ -226,17 +224,34 @@ func read(w http.ResponseWriter, r *http.Request, into any) bool {
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
 			status = http.StatusRequestEntityTooLarge
 		}
-		fail(w, status, "the request cannot be read: "+err.Error())
-		return false
+		return refuse(status, "the request cannot be read: "+err.Error())
 	}
-	return true
+	return nil
 }
 
-// answer writes JSON.
-func answer(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	_ = jsondoc.WriteLine(w, v) // if not, the browser has gone
+// answer makes a handler of what returns the answer to a request of the scripts, or why it was not
+// done.
+func answer(do func(http.ResponseWriter, *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v, err := do(w, r)
+		if err != nil {
+			failed(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		_ = jsondoc.WriteLine(w, v) // if not, the browser has gone
+	}
 }
+
+// statusError is why a request was not done, with the HTTP status that says so.
+type statusError struct {
+	status int
+	why    string
+}
+
+func (e statusError) Error() string { return e.why }
+
+func refuse(status int, why string) error { return statusError{status, why} }
 
 // fail answers that a request was not done, and why.
 func fail(w http.ResponseWriter, status int, why string) {
@@ -250,11 +265,13 @@ type refusal struct {
 	Error string `json:"error"`
 }
 
-// failed answers with an error of the engine: 409 if it refused, and 502 otherwise.
+// failed answers with an error: of the engine with 409 if it refused, and 502 otherwise.
 func failed(w http.ResponseWriter, err error) {
-	if errors.Is(err, desk.ErrRefused) {
-		fail(w, http.StatusConflict, err.Error())
-		return
+	status := http.StatusBadGateway
+	if own, ok := errors.AsType[statusError](err); ok {
+		status = own.status
+	} else if errors.Is(err, desk.ErrRefused) {
+		status = http.StatusConflict
 	}
-	fail(w, http.StatusBadGateway, err.Error())
+	fail(w, status, err.Error())
 }

@@ -38,7 +38,6 @@ var roleWords = []struct {
 // String returns the word of a role, as --role takes it.
 func (r Role) String() string { return roleWords[r].name }
 
-// allows returns the actions of a role.
 func (r Role) allows() Allowed {
 	var words []string
 	for role := reader; role <= r; role++ {

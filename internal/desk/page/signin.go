@@ -157,7 +157,6 @@ func (a attempt) text() string {
 	return strings.Join([]string{a.state, a.nonce, a.verifier, base64.RawURLEncoding.EncodeToString([]byte(a.to))}, ".")
 }
 
-// parseAttempt reads the text of an attempt.
 func parseAttempt(text string) (a attempt, ok bool) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 4 || slices.Contains(parts[:3], "") {
@@ -346,10 +345,10 @@ func texts(claim any) (out []string) {
 type signOutAnswer struct{}
 
 // signOut ends the session of a browser. The session at the provider goes on.
-func (p *Page) signOut(w http.ResponseWriter, r *http.Request) {
+func (p *Page) signOut(w http.ResponseWriter, r *http.Request) (any, error) {
 	if cookie, err := r.Cookie(p.cookieName(r)); err == nil {
 		p.sessions.end(cookie.Value)
 		http.SetCookie(w, p.cookie(cookie.Name, "", http.SameSiteLaxMode))
 	}
-	answer(w, signOutAnswer{})
+	return signOutAnswer{}, nil
 }

@@ -91,25 +91,26 @@ const shareTime = time.Minute
 
 // look answers with what a look at a queue finds. People who ask the same while a look is awaited
 // share it.
-func (p *Page) look(w http.ResponseWriter, r *http.Request) {
+func (p *Page) look(w http.ResponseWriter, r *http.Request) (any, error) {
 	var ask struct {
 		lookRequest
 		// Opens: a person opens the queue, or follows a link. A look of the last minute will do.
 		Opens bool `json:"opens"`
 	}
-	if !read(w, r, &ask) || !p.offers(w, ask.Queue) {
-		return
+	if err := read(w, r, &ask); err != nil {
+		return nil, err
+	}
+	if err := p.offers(ask.Queue); err != nil {
+		return nil, err
 	}
 	choice, err := desk.Selection{Queue: ask.Queue, Where: ask.Where, Since: ask.Since}.Request(p.Now())
 	if err != nil {
-		fail(w, http.StatusBadRequest, err.Error())
-		return
+		return nil, refuse(http.StatusBadRequest, err.Error())
 	}
 	choice.Look = p.Look
 	ways, err := deadletter.NewWays(ask.By)
 	if err != nil {
-		fail(w, http.StatusBadRequest, err.Error())
-		return
+		return nil, refuse(http.StatusBadRequest, err.Error())
 	}
 	since := p.Now()
 	if ask.Opens {
@@ -120,10 +121,9 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) {
 		s, err = p.lookSince(r.Context(), w, ask.lookRequest, since, choice, ways)
 	}
 	if err != nil {
-		failed(w, err)
-		return
+		return nil, err
 	}
-	answer(w, s.commented(p.sources.now().Engine.Comments(r.Context(), ask.Queue)))
+	return s.commented(p.sources.now().Engine.Comments(r.Context(), ask.Queue)), nil
 }
 
 // lookSince waits for its turn, and looks at a queue unless another has looked since a time, with
@@ -154,14 +154,13 @@ func (p *Page) lookSince(ctx context.Context, w http.ResponseWriter, ask lookReq
 	return s, nil
 }
 
-// offers reports whether the page shows a queue, and answers if it does not: it looks at no work
-// queue, where a look would keep messages from consumers.
-func (p *Page) offers(w http.ResponseWriter, queue string) bool {
-	_, ok := p.sources.now().Roles[queue]
-	if !ok {
-		fail(w, http.StatusNotFound, fmt.Sprintf("%q is not one of the dead-letter queues that this page shows; 'dlxctl peek' reads any queue", queue))
+// offers refuses a queue that the page does not show: it looks at no work queue, where a look would
+// keep messages from consumers.
+func (p *Page) offers(queue string) error {
+	if _, ok := p.sources.now().Roles[queue]; !ok {
+		return refuse(http.StatusNotFound, fmt.Sprintf("%q is not one of the dead-letter queues that this page shows; 'dlxctl peek' reads any queue", queue))
 	}
-	return ok
+	return nil
 }
 
 // lookTime is how long an answer may take for which a queue is read.
@@ -403,22 +402,20 @@ type rowsAnswer struct {
 }
 
 // rows answers with a window of the rows of a snapshot, or of one of its groups.
-func (p *Page) rows(w http.ResponseWriter, r *http.Request) {
+func (p *Page) rows(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := r.URL.Query()
 	s := p.snapshots.find(q.Get("snapshot"))
 	if s == nil {
-		fail(w, http.StatusGone, errReplaced.Error())
-		return
+		return nil, refuse(http.StatusGone, errReplaced.Error())
 	}
 	from, err1 := number(q.Get("from"), 0)
 	count, err2 := number(q.Get("count"), 100)
 	only, err3 := number(q.Get("group"), noGroup)
 	if err := errors.Join(err1, err2, err3); err != nil || from < 0 || count < 0 {
-		fail(w, http.StatusBadRequest, "from, count and group must be whole numbers; reload the page")
-		return
+		return nil, refuse(http.StatusBadRequest, "from, count and group must be whole numbers; reload the page")
 	}
 	total, window := s.window(from, min(count, maxWindow), only)
-	answer(w, rowsAnswer{total, from, window})
+	return rowsAnswer{total, from, window}, nil
 }
 
 // window returns rows, and how many there are: all, or those of a group.

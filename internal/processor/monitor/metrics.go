@@ -128,7 +128,6 @@ func Metrics() []Metric {
 	}
 }
 
-// definition returns the metric with that name.
 func definition(name string) Metric {
 	all := Metrics()
 	return all[slices.IndexFunc(all, func(m Metric) bool { return m.Name == name })]
@@ -252,7 +251,7 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 		if held[k] == nil {
 			held[k] = map[string]int{}
 		}
-		for _, reason := range heldReasons() {
+		for _, reason := range []string{HeldTooLarge, HeldDeadly, HeldRefused} {
 			held[k][reason] += p.heldFor(reason)
 		}
 		if now := p.statistics.Load(); now != nil {
@@ -301,8 +300,6 @@ const (
 	// HeldRefused: no queue accepts it, and the unroutable queue does not either. It is tried again.
 	HeldRefused = "refused"
 )
-
-func heldReasons() []string { return []string{HeldTooLarge, HeldDeadly, HeldRefused} }
 
 func number(b bool) float64 {
 	if b {

@@ -82,7 +82,6 @@ func write(w io.Writer, about string, areas []area, columns []column) error {
 	return err
 }
 
-// part returns the tests of an area, and the others.
 func part(tests []test, a area) (mine, others []test) {
 	for _, t := range tests {
 		if a.has(t.name) {

@@ -92,7 +92,6 @@ func frames(text string) []frame {
 	return all
 }
 
-// classOf returns the color of a line.
 func classOf(line string) string {
 	switch {
 	case strings.HasPrefix(line, "$ "):

@@ -27,7 +27,6 @@ const repository = "https://github.com/dlxctl/dlxctl/blob/main/"
 // project are the pages of the repository itself that the documentation names.
 var project = []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md"}
 
-// page is one page of the documentation.
 type page struct {
 	source string // path in the repository
 	to     string // path in the site
