@@ -272,7 +272,7 @@ func TestReadme(t *testing.T) {
 			}
 		}
 	}
-	if found < 25 {
+	if found < 20 {
 		t.Errorf("only %d commands were found", found)
 	}
 }
