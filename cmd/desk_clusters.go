@@ -54,6 +54,7 @@ func (k *deskServeCommand) openCluster(
 ) (page.Config, error) {
 	app, look := *k.app, k.look
 	app.conn.URL, app.conn.API, app.conn.VHost, app.conn.PasswordFile = entry.URL, entry.API, entry.VHost, ""
+	app.conn.Words.Keys = true
 	app.overlays, app.named, look.name = nil, entry.File != "", entry.Topology
 	var t topology.Compiled
 	if entry.File != "" {

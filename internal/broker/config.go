@@ -36,6 +36,8 @@ type Config struct {
 	CertFile, KeyFile string
 	// InsecureSkipVerify accepts any certificate.
 	InsecureSkipVerify bool
+	// Words are those of the Endpoint.
+	Words Words
 	// RequestTime is that of the Endpoint.
 	RequestTime time.Duration
 	// Log gets a line when a file has changed. Nil: changes are not logged.
@@ -60,11 +62,37 @@ type Endpoint struct {
 	RequestTime time.Duration
 	// ConnectionName is what operators see in the list of connections.
 	ConnectionName string
+	// Words are what errors call the settings.
+	Words Words
 	// Accept rejects a broker by its version and the name of its cluster. Every AMQP connection and
 	// every Inspect calls it before anything else. Nil accepts every broker.
 	Accept func(version, cluster string) error
 
 	renew func(Endpoint) Endpoint // see Renew; a function, so that nothing prints what it knows
+}
+
+// Words are what the advice of errors calls the settings of an Endpoint: by the flags of the
+// command line and the variables of the environment, or, with Keys, by the keys of a file that
+// lists clusters.
+type Words struct{ Keys bool }
+
+// URL is where the AMQP URL is set.
+func (w Words) URL() string { return w.or("the key url", "RABBITMQ_URL or --url") }
+
+// API is where the URL of the management API is set.
+func (w Words) API() string { return w.or("the key api", "--api or RABBITMQ_API_URL") }
+
+// Either is where both are set.
+func (w Words) Either() string { return w.or("the keys url and api", "RABBITMQ_URL, --url or --api") }
+
+// OrPassword is where the password can be set too, behind one of the others.
+func (w Words) OrPassword() string { return w.or("", ", or --password-file") }
+
+func (w Words) or(key, flag string) string {
+	if w.Keys {
+		return key
+	}
+	return flag
 }
 
 // Check calls Accept.
@@ -91,7 +119,7 @@ func (c Config) Resolve() (Endpoint, error) {
 	}
 	e := Endpoint{
 		AMQP: u.address, API: api, VHost: u.vhost,
-		Heartbeat: u.heartbeat, RequestTime: c.RequestTime,
+		Heartbeat: u.heartbeat, RequestTime: c.RequestTime, Words: c.Words,
 		TLS: &tls.Config{
 			MinVersion:         tls.VersionTLS12,
 			ServerName:         u.serverName,         // empty: the host of the URL

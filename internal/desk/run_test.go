@@ -99,6 +99,27 @@ func TestAHoldWithoutItsRecordsIsNotFull(t *testing.T) {
 	}
 }
 
+// An edit that was killed after it had noted that the edited message is sent holds one message, its
+// original, and not the note.
+func TestAnEditHoldsOneMessage(t *testing.T) {
+	t.Parallel()
+	name := topology.HoldName("shop", "20261123-160000-abcdef")
+	state := topology.State{
+		Have: topology.Topology{Queues: []topology.Queue{{Name: name, Arguments: topology.Arguments{
+			topology.ArgManagedBy: topology.DeskMark("shop"),
+			"x-desk-run":          `{"Action":"edit","Records":2,"Chosen":1,"Started":"2026-11-23T16:00:00Z"}`,
+		}}}},
+	}
+	// The list, the edited message, the record that all is taken; then the original, and the note.
+	for messages, want := range map[int64]int{3: 0, 4: 1, 5: 1} {
+		state.Usage = map[string]topology.Usage{name: {Ready: messages}}
+		runs := desk.RunsOf("shop", state, time.Date(2026, 11, 23, 17, 0, 0, 0, time.UTC))
+		if len(runs) != 1 || runs[0].Holds != want {
+			t.Errorf("with %d messages: %+v, want %d", messages, runs, want)
+		}
+	}
+}
+
 // watchPhase lists the runs over and over while work works on one, and stops the work at so many
 // messages. It returns the name of the run.
 func (s *shop) watchPhase(

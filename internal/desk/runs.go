@@ -96,6 +96,10 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 		usage := state.Usage[q.Name]
 		messages := int(usage.Ready + usage.Unacknowledged)
 		r.Holds = max(0, messages-records)
+		if s.Action.Kind().Edits {
+			// Its one message. What else the hold has is the note that the edited message was sent.
+			r.Holds = min(r.Holds, 1)
+		}
 		// The broker lists a new hold before the run can give it a take exchange, seconds before if
 		// it is busy, and a busy broker may list its exchanges seconds before its queues. No run
 		// takes a message into a hold that was younger when the broker was asked, see

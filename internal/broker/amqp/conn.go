@@ -164,8 +164,8 @@ func explainDial(e broker.Endpoint, err error) error {
 	switch {
 	case errors.Is(err, amqp091.ErrCredentials) || errors.Is(err, amqp091.ErrSASL):
 		return broker.Errorf(broker.ErrUnauthorized,
-			"user %q is refused by %s; check user and password in RABBITMQ_URL or --url, or --password-file", e.AMQP.User,
-			e.AMQP)
+			"user %q is refused by %s; check user and password in %s%s", e.AMQP.User,
+			e.AMQP, e.Words.URL(), e.Words.OrPassword())
 	case errors.Is(err, amqp091.ErrVhost), errors.As(err, &refused) && refused.Code == amqp091.NotAllowed:
 		return broker.Errorf(broker.ErrNoVHost,
 			"vhost %q on %s does not exist, or user %q may not use it; run rabbitmqctl add_vhost %s, or %s",
@@ -173,19 +173,20 @@ func explainDial(e broker.Endpoint, err error) error {
 	case broker.TLSProblem(err) != "":
 		return broker.Errorf(broker.ErrUnreachable, "%s: %s", e.AMQP, broker.TLSProblem(err))
 	case errors.As(err, &record):
-		return broker.Errorf(broker.ErrUnreachable, "%s does not speak TLS; use amqp:// in RABBITMQ_URL or --url", e.AMQP)
+		return broker.Errorf(broker.ErrUnreachable, "%s does not speak TLS; use amqp:// in %s", e.AMQP, e.Words.URL())
 	case errors.As(err, &refused) && !refused.Server && timedOut(refused.Reason):
 		return broker.Errorf(broker.ErrUnreachable,
 			"%s accepts connections and answers nothing in time; check that the broker is not overloaded or hanging, and that nothing in between swallows data", e.AMQP)
 	case errors.As(err, &refused) && !refused.Server: // the peer hung up, or did not answer in AMQP
 		return broker.Errorf(broker.ErrUnreachable,
-			"what answers at %s does not speak AMQP (%s); RABBITMQ_URL or --url needs the AMQP port, usually 5672, or amqps:// for a port with TLS", e.AMQP, broker.OneLine(refused.Reason))
+			"what answers at %s does not speak AMQP (%s); %s needs the AMQP port, usually 5672, or amqps:// for a port with TLS",
+			e.AMQP, broker.OneLine(refused.Reason), e.Words.URL())
 	case errors.As(err, &refused):
 		return broker.Errorf(broker.ErrUnreachable, "%s refuses the connection: %s", e.AMQP, broker.OneLine(refused.Reason))
 	default:
 		return broker.Errorf(broker.ErrUnreachable,
-			"nothing that speaks AMQP answers at %s (%s); check RABBITMQ_URL or --url, and whether the broker is running",
-			e.AMQP, broker.OneLine(broker.RootCause(err).Error()))
+			"nothing that speaks AMQP answers at %s (%s); check %s, and whether the broker is running",
+			e.AMQP, broker.OneLine(broker.RootCause(err).Error()), e.Words.URL())
 	}
 }
 

@@ -64,18 +64,20 @@ func (m *Client) explainNetwork(err error) error {
 			"%s took the request, and has not answered it within %s: the broker is slow; run it again with a longer --timeout",
 			m.api, text.Duration(m.timeout))
 	case errors.As(err, &dns):
-		return broker.Errorf(broker.ErrUnreachable, "host %q is unknown; check it in RABBITMQ_URL, --url or --api", dns.Name)
+		return broker.Errorf(broker.ErrUnreachable, "host %q is unknown; check it in %s", dns.Name, m.endpoint.Words.Either())
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return broker.Errorf(broker.ErrUnreachable,
-			"nothing listens at %s; check that the broker is running with the management plugin (rabbitmq-plugins enable rabbitmq_management), or set its URL with --api or RABBITMQ_API_URL", m.api)
+			"nothing listens at %s; check that the broker is running with the management plugin (rabbitmq-plugins enable rabbitmq_management), or set its URL with %s",
+			m.api, m.endpoint.Words.API())
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return broker.Errorf(broker.ErrUnreachable,
-			"%s does not answer in time; check host and port in RABBITMQ_URL, --url or --api, and the network in between", m.api)
+			"%s does not answer in time; check host and port in %s, and the network in between", m.api, m.endpoint.Words.Either())
 	case errors.As(err, &record):
-		return broker.Errorf(broker.ErrUnreachable, "%s does not speak TLS; use http:// in --api", m.api)
+		return broker.Errorf(broker.ErrUnreachable, "%s does not speak TLS; use http:// in %s", m.api, m.endpoint.Words.API())
 	case strings.Contains(err.Error(), "malformed HTTP"), passing(err) && m.api.Scheme == broker.SchemeHTTP:
 		return broker.Errorf(broker.ErrUnreachable,
-			"what answers at %s does not speak HTTP; set the URL of the management API with --api (https:// if it uses TLS, port usually 15672 or 15671)", m.api)
+			"what answers at %s does not speak HTTP; set the URL of the management API with %s (https:// if it uses TLS, port usually 15672 or 15671)",
+			m.api, m.endpoint.Words.API())
 	default:
 		return broker.Errorf(broker.ErrUnreachable, "%s cannot be reached: %s", m.api,
 			broker.OneLine(broker.RootCause(err).Error()))
@@ -137,8 +139,8 @@ func (m *Client) explainDenied(e *statusError) error {
 		said = ", " + e.reason
 	}
 	return broker.Errorf(broker.ErrUnauthorized,
-		"user %q is refused by %s (%d%s); check user and password in RABBITMQ_URL, --url, --api or --password-file",
-		user, m.api, e.status, said)
+		"user %q is refused by %s (%d%s); check user and password in %s%s",
+		user, m.api, e.status, said, m.endpoint.Words.Either(), m.endpoint.Words.OrPassword())
 }
 
 // setPermissions returns how the user gets permissions. Any permissions, even empty ones, let the
@@ -151,5 +153,6 @@ func (m *Client) setPermissions() string {
 // notRabbitMQ is the error for an address at which something other than RabbitMQ answers.
 func (m *Client) notRabbitMQ(what string) error {
 	return broker.Errorf(broker.ErrUnreachable,
-		"what answers at %s is not RabbitMQ's management API (%s); set its URL with --api or RABBITMQ_API_URL", m.api, what)
+		"what answers at %s is not RabbitMQ's management API (%s); set its URL with %s", m.api, what,
+		m.endpoint.Words.API())
 }

@@ -80,7 +80,7 @@ func TestInspectExplainsConnectionErrors(t *testing.T) {
 				return broker.Config{URL: withSecret(t, base.URL, user.Username), API: base.API}, user.Username, base.VHost
 			},
 			broker.ErrUnauthorized,
-			`user "<user>" is refused by <api> (401); check user and password in RABBITMQ_URL, --url, --api or --password-file`,
+			`user "<user>" is refused by <api> (401); check user and password in RABBITMQ_URL, --url or --api, or --password-file`,
 		},
 		"unknown user": {
 			func(t *testing.T) (broker.Config, string, string) {
@@ -88,7 +88,7 @@ func TestInspectExplainsConnectionErrors(t *testing.T) {
 				return broker.Config{URL: withSecret(t, base.URL, "no body"), API: base.API}, "no body", base.VHost
 			},
 			broker.ErrUnauthorized,
-			`user "<user>" is refused by <api> (401); check user and password in RABBITMQ_URL, --url, --api or --password-file`,
+			`user "<user>" is refused by <api> (401); check user and password in RABBITMQ_URL, --url or --api, or --password-file`,
 		},
 		"no tag": {
 			func(t *testing.T) (broker.Config, string, string) {
@@ -131,7 +131,7 @@ func TestInspectExplainsConnectionErrors(t *testing.T) {
 					base.VHost
 			},
 			broker.ErrUnreachable,
-			strings.Replace(base.API, "http:", "https:", 1) + ` does not speak TLS; use http:// in --api`,
+			strings.Replace(base.API, "http:", "https:", 1) + ` does not speak TLS; use http:// in --api or RABBITMQ_API_URL`,
 		},
 		"the AMQP port": {
 			func(t *testing.T) (broker.Config, string, string) {
@@ -140,7 +140,7 @@ func TestInspectExplainsConnectionErrors(t *testing.T) {
 			},
 			broker.ErrUnreachable,
 			`what answers at http://` + amqpHost(t, base) +
-				` does not speak HTTP; set the URL of the management API with --api (https:// if it uses TLS, port usually 15672 or 15671)`,
+				` does not speak HTTP; set the URL of the management API with --api or RABBITMQ_API_URL (https:// if it uses TLS, port usually 15672 or 15671)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestAnswersOfOtherServers(t *testing.T) {
 		},
 		"a proxy that wants a password": {
 			http.StatusUnauthorized, nil, "<html>who are you",
-			`user "u" is refused by <api> (401); check user and password in RABBITMQ_URL, --url, --api or --password-file`,
+			`user "u" is refused by <api> (401); check user and password in RABBITMQ_URL, --url or --api, or --password-file`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -380,7 +380,7 @@ func TestAnswersThatFail(t *testing.T) {
 	_, err := resolve(t, broker.Config{URL: url, API: closes}).Inspect(t.Context())
 	checkError(t, err, broker.ErrUnreachable,
 		"what answers at "+closes+
-			" does not speak HTTP; set the URL of the management API with --api (https:// if it uses TLS, port usually 15672 or 15671)")
+			" does not speak HTTP; set the URL of the management API with --api or RABBITMQ_API_URL (https:// if it uses TLS, port usually 15672 or 15671)")
 
 	hangs := listen(t, func(c net.Conn) { t.Cleanup(func() { _ = c.Close() }) })
 	m := resolve(t, broker.Config{URL: url, API: hangs, RequestTime: 50 * time.Millisecond})
