@@ -505,7 +505,7 @@ func TestAlertsFire(t *testing.T) {
 		"the broker is not scraped": {
 			series: map[string]string{
 				up("standard"): "1" + long, up("hourly"): "1" + long, up("desk"): "1" + long,
-		upAt("in"): "1" + long, upAt("due"): "1" + long,
+				upAt("in"): "1" + long, upAt("due"): "1" + long,
 				upOf("standard", "p-2"): "1" + long, upOf("hourly", "p-2"): "1" + long, upOf("desk", "p-2"): "1" + long,
 			}, quiet: "14m", at: "16m",
 			fire: []string{"DlxctlBrokerMetricsMissing  ticket "},

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -37,7 +38,7 @@ func comingBack(p *Plan, delays []topology.Delay) {
 // blockWay blocks the changes that make a way by which messages come back to a delay. It reports
 // false if there is none, and adds a change that is blocked.
 func (p *Plan) blockWay(d topology.Delay, way []leg) bool {
-	reason := fmt.Sprintf("messages of the delay %s that are due can come back to it, each again and again: %s; remove one of these ways, or let the delay publish to another exchange (to)",
+	reason := fmt.Sprintf("messages of the delay %s that are due can come back to it, each again and again: %s; remove one of these steps, or let the delay publish to another exchange (to)",
 		text.Name(d.Name), strings.Join(text.Each(way, func(l leg) string { return l.text }), ", then "))
 	key := topology.Key{Kind: topology.KindExchange, Name: d.Name}
 	made := func(blocks func(Change) bool) (found bool) {
@@ -114,11 +115,11 @@ func (w world) comesBack(d topology.Delay, delays []topology.Delay) []leg {
 			s.read[queue] = x
 		}
 	}
-	way, _ := s.run(func(p place) string { return p.exchange }, func(place) bool { return true })
+	way, _ := s.run(func(p place) string { return p.exchange }, func(place) bool { return true }, math.MaxInt)
 	if len(way) == 0 {
 		return nil
 	}
-	if exact, enough := s.run(place.id, w.possible); enough {
+	if exact, ended := s.run(place.id, w.possible, mostPlaces); ended {
 		return exact
 	}
 	return way
@@ -133,12 +134,12 @@ type search struct {
 }
 
 // run goes on from place to place, each id once, as far as is possible. It reports false if there
-// are too many.
-func (s search) run(id func(place) string, possible func(place) bool) (way []leg, enough bool) {
+// are more than most.
+func (s search) run(id func(place) string, possible func(place) bool, most int) (way []leg, ended bool) {
 	todo := []place{{exchange: s.delay.To}}
 	seen := map[string]bool{id(todo[0]): true}
 	for ; len(todo) > 0; todo = todo[1:] {
-		if len(seen) > mostPlaces {
+		if len(seen) > most {
 			return nil, false
 		}
 		for _, next := range s.from(todo[0]) {

@@ -166,7 +166,7 @@ func TestWhereDelayedMessagesComeBack(t *testing.T) {
 			want := ""
 			if tc.way != "" {
 				want = "messages of the delay shop.later that are due can come back to it, each again and again: " + tc.way +
-					"; remove one of these ways, or let the delay publish to another exchange (to)"
+					"; remove one of these steps, or let the delay publish to another exchange (to)"
 			}
 			p := s.plans(t)
 			// Each of two delays has the other one on its way.

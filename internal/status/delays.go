@@ -104,10 +104,15 @@ func (m *maker) unprocessedDelays(accepted bool) {
 	}
 }
 
+// comesBackNow reports whether a change says that messages of a delay can come back to it on the
+// broker as it is. Nothing of the file is missing then.
+func comesBackNow(c plan.Change) bool { return c.ComesBack && c.Before != nil }
+
 // delaysComeBack reports delays whose messages may come back to them.
 func (m *maker) delaysComeBack() {
 	for _, c := range m.plan.Changes {
-		if i := slices.IndexFunc(m.out.Delays, func(d Delay) bool { return d.Name == c.Name }); c.ComesBack && i >= 0 {
+		i := slices.IndexFunc(m.out.Delays, func(d Delay) bool { return d.Name == c.Name })
+		if comesBackNow(c) && i >= 0 {
 			m.report(Problem{
 				Name: comesBack, Text: c.Reason, Command: m.o.Command("plan"), Queues: []string{m.out.Delays[i].queue},
 			})

@@ -62,8 +62,7 @@ func (m *maker) problems() {
 	m.deskProblems()
 	m.policies()
 	m.planProblems(topology.WarnOverruled, topology.WarnStarvesTier, topology.WarnDeskPolicy)
-	comes := func(c plan.Change) bool { return c.ComesBack }
-	if n := len(slices.DeleteFunc(slices.Clone(m.plan.Changes), comes)); n > 0 && !m.missesAny() {
+	if n := len(slices.DeleteFunc(slices.Clone(m.plan.Changes), comesBackNow)); n > 0 && !m.missesAny() {
 		m.report(Problem{
 			Name: notApplied, Text: fmt.Sprintf("the broker differs from the file in %s", text.Count(n, "place")),
 			Command: m.o.Command("plan"),
