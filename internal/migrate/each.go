@@ -327,6 +327,8 @@ type tally struct {
 	// parked is when messages began to go to the hold, gone when the queue was deleted, and flows when
 	// the queue had a message again, or the switch led there again. Zero: not in this run.
 	parked, gone, flows time.Time
+	// failed is when the broker last failed to declare the hold. Zero: it did not.
+	failed time.Time
 	// declared says that this run has declared the queue, and that the broker has said so.
 	declared bool
 }

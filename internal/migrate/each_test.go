@@ -234,8 +234,8 @@ func (f *fleet) each(tb testing.TB, program string, more ...string) (c *exec.Cmd
 		tb.Fatal(err)
 	}
 	args := []string{
-		"migrate", "-f", file, "--match", "^[qr]", "--parallel", cmp.Or(f.atOnce, "8"), "--yes", "--settle", "100ms", "--idle", "2s",
-		"--lock-timeout", "30s",
+		"migrate", "-f", file, "--match", "^[qr]", "--parallel", cmp.Or(f.atOnce, "8"), "--yes", "--settle", "100ms",
+		"--idle", "2s", "--lock-timeout", "30s",
 	}
 	for _, q := range f.queues {
 		args = append(args, "--allow", "replaces-queue="+q)

@@ -36,7 +36,7 @@ type stage struct {
 	m        *management.Client
 
 	declares string        // the queue that legacy makes. Empty: old
-	rest     time.Duration // how long through waits before it connects again. Zero: 100 ms
+	rest     time.Duration // how long through waits before it reconnects. Zero: 100 ms
 
 	mu   sync.Mutex
 	seen map[string]int // how often each message came, whichever queue it came from

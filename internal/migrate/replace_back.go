@@ -12,6 +12,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -81,6 +82,14 @@ func (r *Runner) giveBack(ctx context.Context, m Move, state topology.State,
 		if err := check(ctx, m); err != nil {
 			return err
 		}
+		if left := time.Until(r.tallyOf(m).failed.Add(workerLife)); left > 0 {
+			// A worker that finds the queue ends no more than itself, see slowDeclaration.
+			r.say("%s gets its messages; its hold, which the broker failed to declare once, is deleted in %s", m.Legacy,
+				text.Took(left))
+			if err := wait.For(ctx, left); err != nil {
+				return err
+			}
+		}
 		if err = r.removeHold(ctx, m); err == nil {
 			return r.checkBound(ctx, m)
 		}
@@ -101,8 +110,9 @@ func (r *Runner) giveBack(ctx context.Context, m Move, state topology.State,
 }
 
 // queueAnswers makes sure that the queue has a leader before messages are routed to it, unless this
-// run has declared it: the declaration of a run that was killed may be under way. Until it fails, the
-// broker lists the queue, and then deletes it with its bindings (541): the switch would lead nowhere.
+// run has declared it: the declaration of a run that was killed may be under way. Until it fails,
+// the broker lists the queue, and then deletes it with its bindings (541): the switch would lead
+// nowhere.
 func (r *Runner) queueAnswers(ctx context.Context, m Move, state topology.State) error {
 	isQuorum := slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool {
 		return q.Name == m.Legacy && q.Type() == topology.Quorum

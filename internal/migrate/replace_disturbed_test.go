@@ -339,9 +339,9 @@ func TestReplaceNeedsTheLock(t *testing.T) {
 	s.nothingLeft(t)
 }
 
-// A run was killed while the broker declared the queue, which is listed and has no leader: the switch
-// does not lead there. What is published waits in the hold, and comes to the queue once that is
-// deleted, as the page says.
+// A run was killed while the broker declared the queue, which is listed and has no leader: the
+// switch does not lead there. What is published waits in the hold, and comes to the queue once that
+// is deleted, as the page says.
 func TestReplaceWithoutALeader(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()

@@ -162,9 +162,6 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 	if f := m.find(state); f.successor && m.switched(f) {
 		return nil // an earlier run has done it, and to ask a queue that has messages changes their order
 	}
-	if err := r.tryDeclaration(ctx, m); err != nil {
-		return err
-	}
 	work := Move{Topology: m.Topology, New: m.Legacy}
 	p := preparation(r.Topology, state, []Move{work})
 	p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
@@ -175,10 +172,17 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 	if err := r.execute(ctx, p.Changes); err != nil {
 		return err
 	}
+	if err := r.tryDeclaration(ctx, m); err != nil {
+		return err
+	}
 	if !m.find(state).successor {
 		hold := r.hold(m)
 		r.say("replace: create the hold %s", hold.Name)
-		if err := r.execute(ctx, []plan.Change{create(hold)}); err != nil {
+		err := r.execute(ctx, []plan.Change{create(hold)})
+		if errors.Is(err, broker.ErrInternal) && hold.Arguments[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
+			r.note(m, func(t *tally) { t.failed = time.Now() })
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -209,10 +213,13 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 
 // slowDeclaration is how long a node may take to declare a quorum queue before one is declared that
 // dead-letters at least once. It gives up after 5 seconds (541), and the worker of such a queue may
-// be left. That tries 5 minutes later, again and again, to find the queue. If there is none by then,
-// the node dead-letters nothing at least once any more, and fails to declare such queues, until it is
-// restarted (rabbit_fifo_dlx_sup; 4.3.6, measured with 24 queues at a time).
+// be left. That tries 5 minutes later, again and again, to find the queue. If there is none by
+// then, the node dead-letters nothing at least once any more, and fails to declare such queues,
+// until it is restarted (rabbit_fifo_dlx_sup; 4.3.6, measured with 24 queues at a time).
 const slowDeclaration = 2 * time.Second
+
+// workerLife is how long such a worker lasts, with a margin: five calls of a minute.
+const workerLife = 5*time.Minute + 30*time.Second
 
 // tryDeclaration declares a queue as the file has it, under another name, and deletes it: what the
 // broker refuses must be known before the queue itself is deleted. It returns once the broker is
@@ -259,7 +266,8 @@ func (r *Runner) declareTrial(ctx context.Context, q topology.Queue) (took time.
 	return time.Since(began), err
 }
 
-// trialExpires is after how many milliseconds the broker deletes the trial of a run that was killed.
+// trialExpires is after how many milliseconds the broker deletes the trial of a run that was
+// killed.
 const trialExpires = 60_000
 
 // trial returns the queue of tryDeclaration. It has no worker that dead-letters at least once, see

@@ -135,8 +135,8 @@ func (r *Runner) execute(ctx context.Context, changes []plan.Change) error {
 	return wait.For(ctx, r.Settle)
 }
 
-// declaredAtOnce is how many quorum queues a run declares at a time. More at a time take longer, and
-// a busy node fails if one takes 5 seconds.
+// declaredAtOnce is how many quorum queues a run declares at a time. More at a time take longer,
+// and a busy node fails if one takes 5 seconds.
 const declaredAtOnce = 2
 
 // gated carries out changes as a run may: few queues are declared at a time.
