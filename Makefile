@@ -108,8 +108,8 @@ fuzz: ## fuzz all that reads what others wrote, each target for FUZZTIME
 snippets: ## run the declare programs for Python, Node and Java too; gets their libraries
 	./scripts/snippets
 
-matrix: ## run all tests on all lines, and write docs/matrix.md from the results
-	./scripts/matrix $(TEST_FLAGS)
+matrix: ## write docs/matrix.md from the results of all tests on all lines; runs them without RESULTS=DIR
+	./scripts/matrix
 
 fresh: ## do what the README says on a bare Debian with Go, git and make alone; needs Debian and root
 	./scripts/fresh

@@ -1,8 +1,10 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,7 +56,7 @@ func TestTheActionIsTheSample(t *testing.T) {
 		}
 	}
 	compared := 0
-	for _, job := range []string{"plan", "apply"} {
+	for _, job := range []string{"plan", "apply", "drift"} {
 		for _, s := range sample.Jobs[job].Steps {
 			if s.Run == "" {
 				continue
@@ -67,7 +69,7 @@ func TestTheActionIsTheSample(t *testing.T) {
 					t.Errorf("plan runs %s", got)
 				}
 				got = plan
-			case "validate":
+			case "validate", "drift":
 				got = strings.ReplaceAll(got, `"$FILES"`, "topology/")
 			}
 			if got != s.Run {
@@ -80,8 +82,55 @@ func TestTheActionIsTheSample(t *testing.T) {
 			}
 		}
 	}
-	if compared != 5 || action.Runs.Using != "composite" {
+	if compared != 7 || action.Runs.Using != "composite" {
 		t.Errorf("%d steps of the sample were compared with an action of kind %s", compared, action.Runs.Using)
+	}
+}
+
+// The audit of the action leaves a file for code scanning, which takes no finding without a file of
+// the repository; and it fails for a file that cannot be read, not for a finding.
+func TestTheActionAudits(t *testing.T) {
+	t.Parallel()
+	var action struct {
+		Runs struct{ Steps []workflowStep }
+	}
+	readYAML(t, "../action/action.yml", false, &action)
+	i := slices.IndexFunc(action.Runs.Steps, func(s workflowStep) bool { return s.Name == "audit" })
+	dir := t.TempDir()
+	writeTo(t, dir+"/shop.json", `{"vhosts": [{"name": "/"}], "exchanges": [], "bindings": [], "queues": [{"name": "a",
+		"vhost": "/", "durable": true, "auto_delete": false, "arguments": {"x-dead-letter-exchange": "gone"}}]}`)
+	for file, fine := range map[string]bool{"shop.json": true, "gone.json": false} {
+		c := exec.CommandContext(t.Context(), "sh", "-e", "-c", action.Runs.Steps[i].Run)
+		c.Dir, c.Env = dir, append(os.Environ(), "DEFINITIONS="+file)
+		if said, err := c.CombinedOutput(); (err == nil) != fine {
+			t.Fatalf("%s: %v\n%s", file, err, said)
+		}
+		if !fine {
+			continue
+		}
+		type location struct {
+			PhysicalLocation struct{ ArtifactLocation struct{ URI string } }
+		}
+		var log struct {
+			Runs []struct {
+				Results []struct{ Locations []location }
+			}
+		}
+		data, err := os.ReadFile(dir + "/dlxctl.sarif")
+		if err == nil {
+			err = json.Unmarshal(data, &log)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(log.Runs) != 1 || len(log.Runs[0].Results) == 0 {
+			t.Fatalf("the file has %+v", log)
+		}
+		for _, r := range log.Runs[0].Results {
+			if len(r.Locations) != 1 || r.Locations[0].PhysicalLocation.ArtifactLocation.URI != file {
+				t.Errorf("a finding is at %+v", r.Locations)
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 // Command matrix prints the table of what is verified on which version of RabbitMQ, as
 // Markdown. It reads the results of the tests, DIR/VERSION.json, which go test -json has
-// written, and prints each failed test on stderr too.
+// written, and prints each failed test on stderr too. DIR/none.json has those of the tests
+// that need no broker.
 //
 //	go run ./internal/tools/matrix DIR [ABOUT]
 package main
@@ -59,7 +60,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	return write(stdout, about, areas(), columns(runs))
 }
 
-// compareVersions puts 3.10.8 before 4.0.5 and 3.9 before 3.10.
+// compareVersions puts 3.10.8 before 4.0.5 and 3.9 before 3.10, and no broker first.
 func compareVersions(a, b string) int {
 	numbers := func(v string) []int {
 		var all []int

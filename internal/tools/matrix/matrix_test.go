@@ -133,8 +133,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// The page has a column for each version, in order, and one for the cluster where
-// there was one; it names what failed, and why something was skipped.
+// The page has a column for the tests without a broker, one for each version, in order, and one
+// for the cluster where there was one; it names what failed, and why something was skipped.
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -142,6 +142,7 @@ func TestWrite(t *testing.T) {
 		"4.3.6": strings.Replace(oneRun(), `"skip","Package":"github.com/dlxctl/dlxctl/internal/processor","Test":"TestAC`,
 			`"pass","Package":"github.com/dlxctl/dlxctl/internal/processor","Test":"TestAC`, 1),
 		"3.10.8": oneRun(),
+		"none":   `{"Action":"pass","Package":"github.com/dlxctl/dlxctl/internal/retry","Test":"TestDecide"}` + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, version+".json"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -153,9 +154,9 @@ func TestWrite(t *testing.T) {
 	}
 	for _, want := range []string{
 		"\n\nCommit abc.\n\n",
-		"| promise | 3.10.8 | 4.3.6 | 4.3.6, three nodes |\n",
-		"| processor: no message is lost, whatever fails | 1, **1 failed**, 1 skipped | 1, **1 failed**, 1 skipped | 1 |\n",
-		"| **all** | 2, **4 failed**, 1 skipped | 2, **4 failed**, 1 skipped | 1 |\n",
+		"| promise | no broker | 3.10.8 | 4.3.6 | 4.3.6, three nodes |\n",
+		"| processor: no message is lost, whatever fails |  | 1, **1 failed**, 1 skipped | 1, **1 failed**, 1 skipped | 1 |\n",
+		"| **all** | 1 | 2, **4 failed**, 1 skipped | 2, **4 failed**, 1 skipped | 1 |\n",
 		"- 3.10.8: `broker.(package)`\n",
 		"- 4.3.6: `processor.TestSoak`: not asked for\n",
 	} {

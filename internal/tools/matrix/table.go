@@ -20,6 +20,10 @@ func columns(runs []results) []column {
 	inCluster := regexp.MustCompile(cluster)
 	var all []column
 	for _, r := range runs {
+		if r.version == "none" {
+			all = append(all, column{title: "no broker", tests: r.tests})
+			continue
+		}
 		one, three := column{title: r.version}, column{title: r.version + ", three nodes"}
 		for _, t := range r.tests {
 			switch {
@@ -42,8 +46,8 @@ func write(w io.Writer, about string, areas []area, columns []column) error {
 	var b strings.Builder
 	b.WriteString("# What is verified on which RabbitMQ\n\n")
 	b.WriteString("`make matrix` writes this page from the results of the tests. A number is how many tests passed,\n")
-	b.WriteString("each subtest counted. Tests run against real nodes of these versions. Tests that are newer than the\n")
-	b.WriteString("commit below are not in it; `.ci/run` runs them on the same versions, some on the newest alone.\n\n")
+	b.WriteString("each subtest counted. Tests run against real nodes of these versions, some on the newest alone. Tests\n")
+	b.WriteString("that are newer than the commit below are not in it.\n\n")
 	if about != "" {
 		fmt.Fprintf(&b, "%s\n\n", about)
 	}
