@@ -12,9 +12,9 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// On three nodes, a policy with a message-ttl that comes to the hold while a run takes loses nothing
-// and doubles nothing: it is set on one node, the hold is on another, and the policies are read on
-// the third.
+// On three nodes, a policy with a message-ttl that comes to the hold while a run takes loses and
+// doubles nothing: it is set on one node, the hold is on another, and the policies are read on the
+// third.
 //
 // The node with the leader of a work queue is killed while a pull copies, and around the
 // transaction in which it acknowledges. The pull works on that node, or on another one: then it is

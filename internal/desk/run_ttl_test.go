@@ -175,8 +175,8 @@ func TestATTLThatDeletesTheRecordOfAReturnDoublesNothing(t *testing.T) {
 	}
 }
 
-// The record that all is taken is deleted from the hold, as a message-ttl can. Resumed, the run knows
-// it still: it misses no message, and counts what the killed process had in flight.
+// The record that all is taken is deleted from the hold, as a message-ttl can. Resumed, the run
+// knows it still: it misses no message, and counts what the killed process had in flight.
 func TestARunKnowsThatAllIsTakenWithoutItsRecord(t *testing.T) {
 	t.Parallel()
 	const inFlight = 20

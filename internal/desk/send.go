@@ -336,9 +336,10 @@ func (s *session) deleteForever(ctx context.Context, r Result, messages int) (Re
 	if has.messages != messages {
 		return r, fmt.Errorf("the hold has %d messages, and %d were taken", has.messages, messages)
 	}
-	// The hold has its own record of that, and nothing can be taken any more.
 	name := s.worker.desk.Topology.Name
-	if err := s.worker.conn.DeleteExchange(stepExchange(name, s.manifest.Run, recordSending), amqp.Conditions{}); err != nil {
+	// Of a process that ends here the hold has all that the list wants: the next one takes nothing.
+	step := stepExchange(name, s.manifest.Run, recordSending)
+	if err := s.worker.conn.DeleteExchange(step, amqp.Conditions{}); err != nil {
 		return r, err
 	}
 	hold := topology.HoldName(name, s.manifest.Run)

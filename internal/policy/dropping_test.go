@@ -66,8 +66,8 @@ func TestDropping(t *testing.T) {
 	}
 }
 
-// Of two operator policies of equal priority the broker takes either. The one that deletes dead
-// letters is assumed to be in effect, wherever it is in the list.
+// Of two operator policies of equal priority the broker takes either. The one that deletes messages
+// of a dead-letter queue is assumed to be in effect, wherever it is in the list.
 func TestAHarmfulOperatorPolicyAmongEquals(t *testing.T) {
 	t.Parallel()
 	limit := topology.Policy{

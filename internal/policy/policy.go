@@ -78,7 +78,7 @@ func (s *Set) MatchesExchange(p topology.Policy, e topology.Exchange) bool {
 }
 
 // Operator returns the operator policy that applies to a queue. Between policies of equal priority
-// the broker chooses as it likes: one that is harmful for a generated queue is assumed to be chosen.
+// the broker chooses as it likes: a harmful one is assumed to be chosen.
 func (s *Set) Operator(q topology.Queue) (topology.Policy, bool) {
 	p, _, found := s.worst(s.state.OperatorPolicies, q, s.Applies)
 	return p, found
