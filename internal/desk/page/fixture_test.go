@@ -331,7 +331,7 @@ func serveWith(t *testing.T, e *engine, change func(*page.Config), allow ...stri
 	s := &server{Page: p, engine: e, http: httptest.NewUnstartedServer(p)}
 	s.http.Start()
 	t.Cleanup(s.http.Close)
-	s.client = &http.Client{Timeout: time.Minute}
+	s.client = &http.Client{Timeout: 5 * time.Minute}
 	return s
 }
 
