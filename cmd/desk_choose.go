@@ -38,6 +38,7 @@ func (k *chooseFlags) addChoice(f *pflag.FlagSet) {
 	f.StringArrayVar(&k.Handles, "handle", nil,
 		"choose the message with this `HANDLE`, as 'desk list' prints it; repeat the flag for several")
 	f.StringVar(&k.Since, "since", "", "choose what failed since `TIME`: a duration such as 2h, or 2026-01-02T15:04:05Z")
+	f.StringVar(&k.Until, "until", "", "choose what failed before `TIME`: a duration such as 30d, or 2026-01-02T15:04:05Z")
 }
 
 // addLimit adds the flag that ends a choice.

@@ -37,8 +37,8 @@ says which. Without --yes, it shows what it would do.`,
 		},
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE: func(c *cobra.Command, args []string) error {
-			if s := k.choose.Selection; s.Where == "" && len(s.Handles) == 0 && s.Since == "" && s.Limit == 0 {
-				return usageError{errors.New("no message is chosen; pass --where, --handle, --since or --limit")}
+			if s := k.choose.Selection; s.Where == "" && len(s.Handles) == 0 && s.Since == "" && s.Until == "" && s.Limit == 0 {
+				return usageError{errors.New("no message is chosen; pass --where, --handle, --since, --until or --limit")}
 			}
 			if err := a.needsFile("desk pull"); err != nil {
 				return err

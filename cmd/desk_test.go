@@ -92,7 +92,7 @@ func TestDeskUsageErrors(t *testing.T) {
 		"desk replay q --rate fast":       `--rate is "fast"; write a number of messages per s`,
 		"desk replay q --hold-limit much": `--hold-limit is "much"; write a number of messages such as 200000, or a size such as 256MiB`,
 		"desk replay q --limit -1":        "--limit is -1; write 0 or more, where 0 is all",
-		"desk replay q --since today":     `--since is "today"; write a duration such as 2h or 30m`,
+		"desk replay q --since today":     `--since is "today"; write a duration such as 2h or 30d`,
 		"desk discard q --forever --yes":  "--forever --yes needs --expect, the number of messages to delete",
 		"desk run return":                 "dlxctl desk run return accepts the name of one run, but got 0 arguments",
 		"desk park q -o xml":              `dlxctl desk park has no output format "xml"; write text, json`,

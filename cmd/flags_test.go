@@ -114,6 +114,7 @@ func TestSwitchesThatAVariableMaySet(t *testing.T) {
 		"adopt", "all", "all-vhosts", "desk", "ended", "errors", "for-clusters", "for-overlays", "live", "partial",
 		"problems",                            // how much it reads or prints
 		"keep-history", "keep-ttl", "same-id", // how, not whether
+		"past-keep",                      // it chooses less, and moves nothing without --yes
 		"prune", "skip-blocked", "clean", // the plan and its hazards still need consent
 		"insecure-skip-verify", // each run prints a warning
 	}

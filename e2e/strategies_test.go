@@ -52,8 +52,9 @@ func strategies() map[string]strategy {
 			"publish m-1", "m-1 reject", "m-1 acknowledge", "stop", "publish m-2", "dead m-2 expired",
 		}},
 		"native": {key: "mail.asked", story: []string{
-			"publish m-1 m-2 m-3", "m-1 requeue", "m-2 reject", "m-3 acknowledge", "dead m-2 rejected",
-			"m-1 requeue", "m-1 requeue", "m-1 requeue", "dead m-1 delivery_limit",
+			// A retry that is due comes before the messages that wait: m-1 is last.
+			"publish m-2 m-3 m-1", "m-2 reject", "m-3 acknowledge", "dead m-2 rejected",
+			"m-1 requeue", "m-1 requeue", "m-1 requeue", "m-1 requeue", "dead m-1 delivery_limit",
 		}},
 	}
 }

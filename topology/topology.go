@@ -61,6 +61,9 @@ type Compiled struct {
 	WorkQueues []WorkQueue `json:"workQueues"`
 	// Matches are the entries of the file that cover queues by a pattern, in its order.
 	Matches []Match `json:"matches,omitempty"`
+	// Keeps are the dead-letter queues whose messages have an age from which they are to be parked,
+	// by name.
+	Keeps []Keep `json:"keeps,omitempty"`
 	// Removed are the names of queues and exchanges that the file lists as removed on
 	// purpose.
 	Removed []string `json:"removed"`
@@ -77,6 +80,24 @@ type Compiled struct {
 	Places map[Key]Place `json:"places,omitempty"`
 	// Accepted are the warnings that the file settles.
 	Accepted []Acceptance `json:"accept,omitempty"`
+}
+
+// Keep is how long dead letters stay in a dead-letter queue, at least. RabbitMQ knows nothing of
+// it: a TTL that a policy sets would hold only for messages that come after it was set, and would
+// go on to delete those when it has been removed.
+type Keep struct {
+	Queue string        `json:"queue"`
+	Age   time.Duration `json:"age"`
+}
+
+// KeepOf returns how long dead letters stay in a queue. Zero: until a person moves them.
+func (c Compiled) KeepOf(queue string) time.Duration {
+	for _, k := range c.Keeps {
+		if k.Queue == queue {
+			return k.Age
+		}
+	}
+	return 0
 }
 
 // Place is a line of a file. Line counts from 1.
@@ -580,11 +601,12 @@ func (t *Topology) Sort() []string {
 	return sortBindings(t.Bindings)
 }
 
-// Sort sorts the objects as [Topology.Sort] does, and the backoffs by name. Work queues
-// keep the order of the file.
+// Sort sorts the objects as [Topology.Sort] does, and the backoffs and the rest by name. Work
+// queues keep the order of the file.
 func (c *Compiled) Sort() []string {
 	slices.SortFunc(c.Backoffs, func(a, b Backoff) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Delays, func(a, b Delay) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Keeps, func(a, b Keep) int { return cmp.Compare(a.Queue, b.Queue) })
 	slices.SortFunc(c.Native, func(a, b Backoff) int { return cmp.Compare(a.Name, b.Name) })
 	return c.Topology.Sort()
 }

@@ -20,6 +20,7 @@ type Selection struct {
 	Where   string
 	Handles []string
 	Since   string
+	Until   string
 	Limit   int
 }
 
@@ -70,7 +71,10 @@ func (a Ask) Request(now time.Time) (Request, error) {
 func (s Selection) Request(now time.Time) (Request, error) {
 	r := Request{Queue: s.Queue, Work: s.Work, Handles: s.Handles}
 	var err error
-	if r.Since, err = parseSince(s.Since, now); err != nil {
+	if r.Since, err = parseTime("since", s.Since, now); err != nil {
+		return Request{}, err
+	}
+	if r.Until, err = parseTime("until", s.Until, now); err != nil {
 		return Request{}, err
 	}
 	if s.Limit < 0 {
@@ -91,12 +95,16 @@ func (s Selection) Request(now time.Time) (Request, error) {
 	return r, nil
 }
 
-// parseSince reads a point in time: a duration before now, or a time. Empty is the zero time.
-func parseSince(value string, now time.Time) (time.Time, error) {
+// parseTime reads a point in time from the value of a flag: a duration before now, or a time. Empty
+// is the zero time.
+func parseTime(flag, value string, now time.Time) (time.Time, error) {
 	if value == "" {
 		return time.Time{}, nil
 	}
 	if d, err := time.ParseDuration(value); err == nil && d > 0 {
+		return now.Add(-d).UTC(), nil
+	}
+	if d, ok := topology.ParseWait(value); ok && d > 0 { // it knows days
 		return now.Add(-d).UTC(), nil
 	}
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
@@ -105,7 +113,7 @@ func parseSince(value string, now time.Time) (time.Time, error) {
 		}
 	}
 	return time.Time{}, fmt.Errorf(
-		"--since is %q; write a duration such as 2h or 30m, or a time such as 2026-01-02T15:04:05Z or 2026-01-02", value)
+		"--%s is %q; write a duration such as 2h or 30d, or a time such as 2026-01-02T15:04:05Z or 2026-01-02", flag, value)
 }
 
 // checkKey refuses a routing key that an edited message cannot have.

@@ -74,6 +74,14 @@ func TestAsk(t *testing.T) {
 			ask:  func(a *desk.Ask) { a.Since = "2026-01-02T10:00:00+01:00" },
 			want: func(r *desk.Request) { r.Since = time.Date(2026, 1, 2, 9, 0, 0, 0, time.UTC) },
 		},
+		"until days before": {
+			ask:  func(a *desk.Ask) { a.Until = "30d" },
+			want: func(r *desk.Request) { r.Until = time.Date(2025, 12, 3, 15, 0, 0, 0, time.UTC) },
+		},
+		"until nothing": {
+			ask: func(a *desk.Ask) { a.Until = "soon" },
+			err: `--until is "soon"; write a duration such as 2h or 30d, or a time such as 2026-01-02T15:04:05Z or 2026-01-02`,
+		},
 		"rate zero": {
 			ask: func(a *desk.Ask) { a.Rate = "0/s" },
 			err: `--rate is "0/s"; write more than 0/s, or none`,

@@ -60,6 +60,8 @@ type Criteria struct {
 	Where string `json:"where,omitempty"`
 	// Since is the earliest time of a failure.
 	Since time.Time `json:"since,omitzero"`
+	// Until is the time before which all failed.
+	Until time.Time `json:"until,omitzero"`
 	// Handles are the first handles that the person named, and HandleCount how many there were.
 	Handles     []string `json:"handles,omitempty"`
 	HandleCount int      `json:"handleCount,omitempty"`
@@ -70,7 +72,7 @@ type Criteria struct {
 // criteria returns by what a request chooses, short enough for a record.
 func (r Request) criteria() Criteria {
 	c := Criteria{
-		Since: r.Since, Handles: r.Handles[:min(len(r.Handles), recordNames)], HandleCount: len(r.Handles),
+		Since: r.Since, Until: r.Until, Handles: r.Handles[:min(len(r.Handles), recordNames)], HandleCount: len(r.Handles),
 		Limit: r.Limit,
 	}
 	if r.Filter != nil {
@@ -346,6 +348,9 @@ func (c Criteria) String() string {
 	}
 	if !c.Since.IsZero() {
 		parts = append(parts, "failed since "+moment(c.Since))
+	}
+	if !c.Until.IsZero() {
+		parts = append(parts, "failed before "+moment(c.Until))
 	}
 	if c.HandleCount > 0 {
 		parts = append(parts, text.Choose(c.HandleCount, "the handle ", "the handles ")+

@@ -40,7 +40,7 @@ func (d *Desk) pick(
 	ctx context.Context, r Request, body bool, visit func(deadletter.Message, deadletter.View) error,
 ) (Picked, error) {
 	var p Picked
-	if r.Filter == nil && len(r.Handles) == 0 && r.Since.IsZero() && r.Limit > 0 {
+	if r.Filter == nil && len(r.Handles) == 0 && r.Since.IsZero() && r.Until.IsZero() && r.Limit > 0 {
 		r.Look.Messages = r.Limit // behind those that the look passes over
 	}
 	chooseByBody := r.Filter != nil && r.Filter.NeedsBody()
@@ -85,7 +85,7 @@ func (s *silent) leave(r Request, f deadletter.Facts) {
 	case len(r.Handles) > 0:
 	case r.Work != "" && f.WorkQueue == "":
 		s.where++
-	case !r.Since.IsZero() && f.LastFailed.IsZero():
+	case (!r.Since.IsZero() || !r.Until.IsZero()) && f.LastFailed.IsZero():
 		s.when++
 	}
 }
@@ -175,18 +175,25 @@ func (r Request) Unreached(l Looked, chosen int) error {
 }
 
 // chooses reports whether a request chooses a message, without its limit and what was replayed
-// before. A message that does not tell when it failed is left out by Since.
+// before. A message that does not tell when it failed is left out by Since and by Until.
 func (r Request) chooses(v deadletter.View) (bool, error) {
 	if len(r.Handles) > 0 && !r.names(v.Handle, v.Copy) {
 		return false, nil
 	}
-	if !r.Since.IsZero() && v.LastFailed.Before(r.Since) {
+	if !r.inTime(v.Facts) {
 		return false, nil
 	}
 	if r.Filter == nil {
 		return true, nil
 	}
 	return r.Filter.Matches(v)
+}
+
+// inTime reports whether a message failed when the request says. One that does not tell when is
+// left out, if the request says anything.
+func (r Request) inTime(f deadletter.Facts) bool {
+	return !f.LastFailed.Before(r.Since) &&
+		(r.Until.IsZero() || !f.LastFailed.IsZero() && f.LastFailed.Before(r.Until))
 }
 
 // names reports whether one of the handles of a request names a message.

@@ -219,7 +219,7 @@ func (c *choice) edit(m, original amqp091.Delivery) error {
 // wants reports whether the request chooses a message that it names.
 func (c *choice) wants(m deadletter.Message, facts deadletter.Facts) (bool, error) {
 	r := c.request
-	if r.Limit > 0 && c.chosen >= r.Limit || !r.Since.IsZero() && facts.LastFailed.Before(r.Since) {
+	if r.Limit > 0 && c.chosen >= r.Limit || !r.inTime(facts) {
 		return false, nil
 	}
 	if r.Filter != nil {

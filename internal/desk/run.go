@@ -44,6 +44,9 @@ type Request struct {
 	Handles []string
 	// Since leaves out what failed earlier; zero leaves out nothing.
 	Since time.Time
+	// Until leaves out what failed then or later, and what does not tell when it failed; zero leaves
+	// out nothing.
+	Until time.Time
 	// Limit is how many to choose at most, from the head; zero is all.
 	Limit int
 	// Again includes messages that were replayed before.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
@@ -288,6 +289,35 @@ func TestAnEditThatIsSentIsOnlyParked(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for queue, n := range map[string]int{"full": 0, "shop.parked": 1, "billing.dead": 3} {
+		s.awaitReady(t, queue, n)
+	}
+	s.tidy(t)
+}
+
+// An edit with a new routing key is killed while it takes. Another process resumes it: the edited
+// message has the new key, and its original is parked, each once.
+func TestAnEditWithANewKeyIsResumed(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.bury(t, 4)
+	k := task{
+		Action: desk.Edit, Hold: true, NewKey: "order.new", StallIn: desk.Taking, StallAt: 1,
+		Edited: &deadletter.Edited{Body: []byte(`{"order": 9}`), MessageID: "new"},
+	}
+	if !s.start(t, k, func(line string) bool { return line == "stalled" }).ended(t) {
+		t.Fatal("it was not killed")
+	}
+	if r, err := s.desk.Resume(t.Context(), s.onlyRun(t), nil, nil); err != nil || !r.Ended || r.Moved != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	var got []string
+	for _, d := range s.drained(t, "billing") {
+		got = append(got, d.RoutingKey+" "+identity(d.MessageId, d.Body))
+	}
+	if d := cmp.Diff([]string{`order.new new {"order": 9}`}, got); d != "" {
+		t.Errorf("billing (-want +got):\n%s", d)
+	}
+	for queue, n := range map[string]int{"shop.parked": 1, "billing.dead": 3} {
 		s.awaitReady(t, queue, n)
 	}
 	s.tidy(t)

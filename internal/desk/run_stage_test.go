@@ -332,6 +332,8 @@ type task struct {
 	Queue          string // empty is billing.dead
 	Send           desk.SendOptions
 	Run            string // empty is a new one
+	Edited         *deadletter.Edited
+	NewKey         string // of the edited message
 	Return         bool
 	Hold           bool // also with few messages
 	// StallAt makes the child wait to be killed, in that phase, at so many messages. Zero is never.
@@ -411,6 +413,7 @@ func (k task) run(d *desk.Desk) error {
 		f, _ := deadletter.NewFilter(`key == "order.chosen"`)
 		request := desk.Request{
 			Action: k.Action, Queue: cmp.Or(k.Queue, "billing.dead"), Filter: f, Send: k.Send,
+			Edited: k.Edited, Key: k.NewKey,
 		}
 		if k.File == "" {
 			request.Queue, request.Filter = "dlq", nil

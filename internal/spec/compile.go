@@ -290,6 +290,9 @@ func (c *compiler) deadQueue(q Queue, label topology.Label) {
 		c.out.Queues[i].Label.Queue = "" // it serves several
 		return
 	}
+	if q.Dead.Keep > 0 {
+		c.out.Keeps = append(c.out.Keeps, topology.Keep{Queue: q.Dead.Queue, Age: q.Dead.Keep})
+	}
 	if q.Dead.Queue == topology.DeadLetterName(c.spec.Name) {
 		label.Queue = ""
 	}

@@ -109,7 +109,7 @@ func (d *decoder) checkDefaults(file fields, own defaults) {
 	d.text(f, "owner")
 	d.severity(f)
 	d.limit(f)
-	d.dead(f, d.spec.Name)
+	d.dead(f, Dead{Queue: topology.DeadLetterQueueName(d.spec.Name)})
 	_, nodes := d.arguments(f, "arguments")
 	d.reserved(nodes, topology.ArgQueueType, topology.ArgDeliveryLimit, topology.ArgManagedBy,
 		topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey)

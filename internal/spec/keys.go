@@ -88,7 +88,7 @@ func defaultsKeys() []key {
 		},
 		{"deliveryLimit", "deliveryLimit of quorum queues. External queues take it over only with type: quorum. Default: the broker's.", false, integer(0)},
 		{
-			"dead", "Dead-letter queue: own, shared, or a queue by name, which all then share. Default: own.", false,
+			"dead", "Dead-letter queue: own, shared, or a mapping. A queue that it names is shared by all. Default: own.", false,
 			shape{either: []shape{oneOf("own", "shared"), object(deadKeys())}},
 		},
 		{"arguments", "Arguments of queues that are not external, merged by key: the value of a queue wins, and null on a queue omits one.", false, table()},
@@ -187,7 +187,7 @@ func queueKeys() []key {
 		{"bindings", "Bindings from exchanges to this queue.", false, list(object(bindingKeys()))},
 		{"deliveryLimit", "Quorum queues: how many times the broker redelivers a message before it dead-letters it. Default: the broker's (no limit before 4.0, 20 since).", false, integer(0)},
 		{
-			"dead", "Dead-letter queue: own is QUEUE.dead, shared is TOPOLOGY.dead, which several queues may share, or a queue by name. Default: own, and shared with match.", false,
+			"dead", "Dead-letter queue: own is QUEUE.dead, shared is TOPOLOGY.dead, which several queues may share, or a mapping. Default: own, and shared with match.", false,
 			shape{either: []shape{oneOf("own", "shared"), object(deadKeys())}},
 		},
 		{"arguments", "Other arguments of the queue.", false, table()},
@@ -227,7 +227,11 @@ func bindingKeys() []key {
 
 func deadKeys() []key {
 	return []key{
-		{"queue", "Name of the dead-letter queue. Several queues may share it.", true, anyText()},
+		{"queue", "Name of the dead-letter queue. Several queues may share it. Default: QUEUE.dead, and TOPOLOGY.dead with match.", false, anyText()},
+		{
+			"keep", "Age from which a dead letter is old, the same for all queues that share the dead-letter queue. Default: none is old.",
+			false, delay(),
+		},
 		{"arguments", "Arguments of the dead-letter queue.", false, table()},
 		{"external", "The queue exists: dlxctl binds it, and never creates, changes or deletes it. Default: false.", false, boolean()},
 	}

@@ -103,7 +103,7 @@ func (d *decoder) matchValues(m *Match, f fields, what string) {
 	}
 	m.Dead = Dead{Queue: topology.DeadLetterName(d.spec.Name), Pos: m.Pos}
 	if _, given := f.values["dead"]; given {
-		m.Dead = d.dead(f, m.Pattern)
+		m.Dead = d.dead(f, m.Dead)
 	}
 }
 

@@ -135,7 +135,20 @@ func (n *names) deadQueues() {
 				"dead-letter queue %q has arguments %s for queue %q and %s for queue %q",
 				dead, q.Dead.Arguments, q.Name, before.Dead.Arguments, before.Name)
 		}
+		if before.Dead.Keep != q.Dead.Keep {
+			n.add(q.Dead.Pos, "give both the same keep",
+				"dead-letter queue %q has keep %s for queue %q and %s for queue %q",
+				dead, keepText(q.Dead), q.Name, keepText(before.Dead), before.Name)
+		}
 	}
+}
+
+// keepText writes how long dead letters are kept.
+func keepText(d Dead) string {
+	if d.Keep == 0 {
+		return "unset"
+	}
+	return text.Duration(d.Keep)
 }
 
 // reservedExchange says what the exchange of that name is in the topology, or

@@ -109,6 +109,14 @@ func TestCheckNames(t *testing.T) {
 			},
 			[]string{`f.yaml:2:5: dead-letter queue "d" has arguments {} for queue "b" and {"x-max-length":1} for queue "a"; give both the same arguments`},
 		},
+		"a shared dead-letter queue with two ages": {
+			nil,
+			[]Queue{
+				{Name: "a", Dead: Dead{Queue: "d", Keep: 30 * 24 * time.Hour, Pos: at(1)}, Pos: at(1)},
+				{Name: "b", Dead: Dead{Queue: "d", Pos: at(2)}, Pos: at(2)},
+			},
+			[]string{`f.yaml:2:5: dead-letter queue "d" has keep unset for queue "b" and 30d for queue "a"; give both the same keep`},
+		},
 		"a name that leaves no room for .dead": {
 			nil,
 			[]Queue{queue(1, long[:250], long[:250]+".dead"), queue(2, long[:251], long[:251]+".dead")},

@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"gopkg.in/yaml.v3"
 
@@ -60,7 +61,7 @@ func (d *decoder) queues(f fields) {
 		d.deliveryLimit(&q, x)
 		if !q.Unmanaged {
 			q.Backoff = d.queueBackoff(x)
-			q.Dead = d.dead(x, name)
+			q.Dead = d.dead(x, Dead{Queue: topology.DeadLetterQueueName(name), Pos: d.pos(x, "name")})
 			if to, ok := d.text(x, "retryTo"); ok {
 				q.RetryTo, q.RetryToPos = to, d.pos(x, "retryTo")
 			}
@@ -234,42 +235,83 @@ func (d *decoder) limit(f fields) (int64, bool) {
 	return limit, ok
 }
 
-// dead reads where the dead letters of a queue go.
-func (d *decoder) dead(f fields, queue string) Dead {
-	own := Dead{Queue: topology.DeadLetterQueueName(queue), Pos: d.pos(f, "name")}
+// dead reads where the dead letters of a queue go. standard is where they go unless the file names
+// a queue.
+func (d *decoder) dead(f fields, standard Dead) Dead {
 	v, ok := f.values["dead"]
 	if !ok {
-		return own
+		return standard
 	}
 	if v.value.Kind != yaml.MappingNode {
 		word, ok := d.text(f, "dead")
 		if words := []string{"own", "shared"}; ok && !slices.Contains(words, word) {
 			d.problem(d.at(v.value), fmt.Sprintf("dead is %q", word),
-				d.didYouMean(word, words, "write own, shared, or {queue: NAME}"))
+				d.didYouMean(word, words, "write own, shared, {queue: NAME} or {keep: 30d}"))
 		}
 		if ok && word == "shared" && d.spec.Name != "" {
 			return Dead{Queue: topology.DeadLetterName(d.spec.Name), Pos: d.at(v.value)}
 		}
-		own.Pos = d.at(v.value)
-		return own
+		standard.Pos = d.at(v.value)
+		return standard
 	}
 	x := d.fields(v.value, "dead", deadKeys(), nil)
-	name, ok := d.text(x, "queue")
-	if !ok {
-		return Dead{}
+	dead := standard
+	dead.Pos = d.at(v.key)
+	if _, named := x.values["queue"]; named {
+		name, ok := d.text(x, "queue")
+		if !ok {
+			return Dead{}
+		}
+		dead.Queue, dead.Pos = name, d.pos(x, "queue")
+		d.objectName(dead.Pos, "queue", name, false)
 	}
-	d.objectName(d.pos(x, "queue"), "queue", name, false)
 	args, nodes := d.arguments(x, "arguments")
 	d.reserved(nodes, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgDeadLetterStrategy,
 		topology.ArgQueueType, topology.ArgDeliveryLimit, topology.ArgManagedBy)
 	d.checkArguments(args, nodes, d.spec.Type)
-	d.unknownArguments(args, nodes, name)
-	dead := Dead{Queue: name, Arguments: args, External: d.truth(x, "external"), Pos: d.pos(x, "queue")}
+	d.unknownArguments(args, nodes, dead.Queue)
+	dead.Arguments, dead.External, dead.Keep = args, d.truth(x, "external"), d.keep(x, args)
+	if _, named := x.values["queue"]; dead.External && !named {
+		d.problem(dead.Pos, "dead has external: true and names no queue", "write queue: NAME next to it")
+	}
 	if v, given := x.values["arguments"]; given && dead.External {
-		d.problem(d.at(v.key), fmt.Sprintf("the dead-letter queue %q is external and has arguments", name),
+		d.problem(d.at(v.key), fmt.Sprintf("the dead-letter queue %q is external and has arguments", dead.Queue),
 			"the program that declares the queue sets them: remove arguments, or external: true")
 	}
 	return dead
+}
+
+// longestKeep is the longest age, which is beyond every use and within what a Duration can hold.
+const longestKeep = 100 * 365 * 24 * time.Hour
+
+// keep reads from which age a dead letter is old. It may be longer than a delay, which RabbitMQ
+// limits.
+func (d *decoder) keep(x fields, args topology.Arguments) time.Duration {
+	v, ok := x.values["keep"]
+	if !ok {
+		return 0
+	}
+	n, ok := d.scalar(v.value)
+	if !ok {
+		return 0
+	}
+	const fix = "write 1m or longer, such as 30d, or remove keep"
+	if n.Kind != yaml.ScalarNode {
+		d.problem(d.at(n), "keep is "+kindOf(n)+", not a duration", fix)
+		return 0
+	}
+	keep, ok := topology.ParseWait(n.Value)
+	ttl, limited := args[topology.ArgMessageTTL].(int64)
+	switch {
+	case !ok || keep < time.Minute || keep > longestKeep:
+		d.problem(d.at(n), fmt.Sprintf("keep is %q", n.Value), fix)
+		return 0
+	case limited && ttl <= keep.Milliseconds():
+		d.problem(d.at(n), fmt.Sprintf("keep is %s, and x-message-ttl deletes each dead letter after %s",
+			text.Duration(keep), text.Duration(time.Duration(ttl)*time.Millisecond)),
+			"remove x-message-ttl, which deletes them without parking, or write a shorter keep")
+	}
+	return keep
 }
 
 func (d *decoder) queueArguments(f fields, q Queue) topology.Arguments {

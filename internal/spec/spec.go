@@ -209,7 +209,9 @@ type Dead struct {
 	Arguments topology.Arguments
 	// External reports that the queue exists, and that dlxctl only binds it.
 	External bool
-	Pos      Pos
+	// Keep is the age from which the desk parks a dead letter when it is asked to. Zero: none is old.
+	Keep time.Duration
+	Pos  Pos
 }
 
 // Binding is one entry of a list of bindings: it stands for as many bindings as
