@@ -31,9 +31,6 @@ func (m *Client) do(ctx context.Context, change func(*amqp.Conn) error) error {
 	a := m.apart
 	a.slots <- struct{}{}
 	defer func() { <-a.slots }()
-	if err := m.stillConnected(); err != nil {
-		return err
-	}
 	var conn *amqp.Conn
 	select {
 	case conn = <-a.idle:
@@ -44,6 +41,10 @@ func (m *Client) do(ctx context.Context, change func(*amqp.Conn) error) error {
 		if conn, err = amqp.Dial(ctx, a.endpoint); err != nil {
 			return err
 		}
+	}
+	if err := m.stillConnected(); err != nil { // last, as a new connection takes time
+		a.idle <- conn
+		return err
 	}
 	err := change(conn)
 	if conn.Closed() {
