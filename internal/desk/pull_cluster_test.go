@@ -25,7 +25,6 @@ func TestTheDeskOnThreeNodes(t *testing.T) {
 	nodes := brokertest.Cluster(t)
 	for _, kind := range ttlKinds() {
 		for name, returned := range map[string]bool{"resumed": false, "returned": true} {
-			//nolint:paralleltest // before a node is killed
 			t.Run(kind+", "+name, func(t *testing.T) { setATTLOnAnotherNode(t, nodes, kind, returned) })
 		}
 	}
@@ -45,7 +44,7 @@ func TestTheDeskOnThreeNodes(t *testing.T) {
 			rounds = append(rounds, round{at, false})
 		}
 	}
-	for _, r := range rounds {
+	for _, r := range rounds { //nolint:paralleltest // one node is killed at a time, and none in the rounds above
 		var at moment // the zero moment is while it copies
 		for _, m := range moments() {
 			if m.name == r.at {

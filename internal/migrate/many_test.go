@@ -25,8 +25,7 @@ func TestThreeHundredAtOnce(t *testing.T) {
 		t.Skip("a quarter of an hour; it runs each night")
 	}
 	dlxctl := brokertest.Program(t)
-	for _, parallel := range []string{"8", "24"} {
-		//nolint:paralleltest // each wants the machine for itself
+	for _, parallel := range []string{"8", "24"} { //nolint:paralleltest // each wants the machine for itself
 		t.Run(parallel, func(t *testing.T) {
 			f := newFleet(t, brokertest.VHost(t), "classic", "quorum", 300, 0)
 			f.rest, f.atOnce = time.Second, parallel

@@ -226,7 +226,7 @@ func (p *Page) execute(w http.ResponseWriter, r *http.Request) (any, error) {
 			Reason: found.ask.Reason, StopFailures: found.Request.Send.StopFailures,
 			StopShare: found.Request.Send.StopShare,
 		}
-		return p.begin(r, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
+		return p.begin(r, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) {
 			return p.engine(who).Execute(ctx, found.Proposal, progress)
 		})
 	}
