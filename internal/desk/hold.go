@@ -337,16 +337,17 @@ func stepExchange(topologyName, run, kind string) string {
 	return topology.HoldName(topologyName, run) + ".is." + kind
 }
 
-// noteStep notes that the run has come to a step. The record in the hold is for older versions of
-// dlxctl: a message-ttl of another team can delete it, and no policy deletes an exchange. A process
+// noteStep notes that the run has come to a step: in the hold, and by an exchange, as a message-ttl
+// of another team can delete the record in the hold, and no policy deletes an exchange. A process
 // that did not know the step would take messages again that were sent, or count those that were
-// returned as no doubles.
+// returned as no doubles. The exchange is last: a run that is killed before it has done nothing of
+// the step yet, and one that finds it has noted the record too.
 func (w *worker) noteStep(ctx context.Context, kind string) error {
 	name := w.desk.Topology.Name
-	if err := w.fanout(ctx, stepExchange(name, w.run, kind), topology.HoldName(name, w.run)); err != nil {
+	if err := w.note(ctx, "", record(w.run, kind, 0, 0, nil)); err != nil {
 		return err
 	}
-	return w.note(ctx, "", record(w.run, kind, 0, 0, nil))
+	return w.fanout(ctx, stepExchange(name, w.run, kind), topology.HoldName(name, w.run))
 }
 
 // hasStep reports whether a run had come to a step when this process last read the virtual host.

@@ -75,6 +75,8 @@ func Consequence(q topology.Queue, key string, definition topology.Arguments, qu
 		return fmt.Sprintf("delete the messages in %s after %s", queues, text.Millis(number))
 	case key == topology.KeyExpires:
 		return fmt.Sprintf("delete %s, with all messages in it, after %s without a consumer", queues, text.Millis(number))
+	case key == topology.KeyDeliveryLimit && moves:
+		return fmt.Sprintf("move messages of %s that were returned more than %d times to the exchange %s", queues, number, text.Name(to))
 	case key == topology.KeyDeliveryLimit:
 		return fmt.Sprintf("drop messages from %s that were returned more than %d times", queues, number)
 	case key == topology.KeyOverflow && tier:
