@@ -34,7 +34,7 @@ func TestARunIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
 		"a limit on all queues": {
 			".*",
 			map[string]any{"max-length": 1000},
-			map[desk.Action]string{desk.Replay: "would drop the oldest message of shop.desk."},
+			map[desk.Action]string{desk.Replay: "would refuse messages for shop.desk."},
 			true,
 		},
 		"a TTL on parked messages": {
