@@ -161,10 +161,16 @@ func TestReplaceWhileDeclarationsFail(t *testing.T) {
 		defer f.serve(t, q)()
 	}
 	published := f.send(t, 2)
-	// The server of the terms and votes stops answering, while the leaders that there are go on.
-	node.Ctl(t, "eval", `Meta = maps:get(log_meta, maps:get(names, ra_system:fetch(quorum_queues))),
-		spawn(fun() -> [begin sys:suspend(Meta), timer:sleep(6000), sys:resume(Meta), timer:sleep(4000) end
-			|| _ <- lists:seq(1, 12)] end), ok.`)
+	// The server of the terms and votes stops answering, while the leaders that there are go on: first
+	// until a trial has waited too long for its leader, and then again and again.
+	trial := strings.TrimSuffix(topology.ReplacementHoldName("shop", "q00"), "hold") + "trial"
+	node.Ctl(t, "eval", fmt.Sprintf(`Meta = maps:get(log_meta, maps:get(names, ra_system:fetch(quorum_queues))),
+		Trial = rabbit_misc:r(<<"%s">>, queue, <<"%s">>),
+		Wait = fun W(0) -> ok; W(N) -> case rabbit_amqqueue:lookup(Trial) of
+			{ok, _} -> timer:sleep(6500); _ -> timer:sleep(20), W(N - 1) end end,
+		Stall = fun(For) -> sys:suspend(Meta), For(), sys:resume(Meta), timer:sleep(4000) end,
+		spawn(fun() -> Stall(fun() -> Wait(1500) end),
+			[Stall(fun() -> timer:sleep(6000) end) || _ <- lists:seq(1, 3)] end), ok.`, f.target.VHost, trial))
 	c, stdout, stderr := f.each(t, dlxctl, "-o", "json")
 	results, code := outcomes(t, c, stdout, stderr)
 	if code != 0 {
