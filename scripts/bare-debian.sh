@@ -9,6 +9,7 @@ self=$PWD/scripts/broker oldest=3.10 # of broker-source.sh
 
 root=        # the copy that enter enters
 copies=()    # all of them
+entered=     # the process of enter, while it runs
 go=          # the folder of Go that the copy has at /usr/local/go; empty is none
 inside=/root # where enter begins
 
@@ -43,8 +44,12 @@ bare_copy() {
 }
 
 # remove_copies is for the trap of the script. What was mounted in a copy ended with the processes
-# that saw it.
-remove_copies() { rm -rf --one-file-system ${copies[@]+"${copies[@]}"}; }
+# that saw it. unshare ends by SIGKILL alone, and takes with it what runs in the copy.
+remove_copies() {
+	[ -z "$entered" ] || kill -KILL "$entered" 2>/dev/null || true
+	wait
+	rm -rf --one-file-system ${copies[@]+"${copies[@]}"}
+}
 
 # connect gives the tree this machine's way to the network, which no user has to set up: names,
 # proxies, and the authorities that are trusted here.
@@ -60,7 +65,7 @@ connect() {
 # enter COMMAND... runs a command in the copy, as a user would who has just logged in. Its processes
 # have a namespace of their own, and end with the command.
 enter() {
-	local name network=()
+	local name network=() status
 	for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY GOPROXY GONOSUMDB GOSUMDB GOFLAGS; do
 		[ -z "${!name:-}" ] || network+=("$name=${!name}")
 	done
@@ -78,5 +83,10 @@ enter() {
 		exec chroot "$root" "$@"' enter "$root" "$go" \
 		env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin \
 		HOME=/root LANG=C.UTF-8 ${network[@]+"${network[@]}"} \
-		sh -c 'cd "$0" && exec "$@"' "$inside" "$@"
+		sh -c 'cd "$0" && exec "$@"' "$inside" "$@" <&0 &
+	entered=$!
+	wait "$entered" && entered= && return # a signal to the script ends the wait
+	status=$?
+	entered=
+	return $status
 }
