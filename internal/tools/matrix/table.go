@@ -46,8 +46,8 @@ func write(w io.Writer, about string, areas []area, columns []column) error {
 	var b strings.Builder
 	b.WriteString("# What is verified on which RabbitMQ\n\n")
 	b.WriteString("`make matrix` writes this page from the results of the tests. A number is how many tests passed,\n")
-	b.WriteString("each subtest counted. Tests run against real nodes of these versions, some on the newest alone. Tests\n")
-	b.WriteString("that are newer than the commit below are not in it.\n\n")
+	b.WriteString("each subtest counted. Tests run against real nodes of these versions, some on the newest alone.\n")
+	b.WriteString("Tests that are newer than the commit below are not in it.\n\n")
 	if about != "" {
 		fmt.Fprintf(&b, "%s\n\n", about)
 	}
@@ -113,25 +113,52 @@ func count(tests []test) string {
 }
 
 // reason matches why a test skipped itself: the last line that names a file.
-var reason = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: (.*)$`)
+var reason = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: (.*)$`)
+
+// fewNames is how many tests with one reason are named. More are counted.
+const fewNames = 3
+
+// width is how long a line of the page is at most.
+const width = 100
 
 // writeList names the tests that did not pass, with the reason of those that were
 // skipped.
 func writeList(b *strings.Builder, title string, wanted outcome, columns []column) {
 	var lines []string
 	for _, c := range columns {
+		names, reasons := map[string][]string{}, []string{}
 		for _, t := range c.tests {
 			if t.outcome != wanted {
 				continue
 			}
-			line := fmt.Sprintf("- %s: `%s`", c.title, t.name)
+			why := ""
 			if found := reason.FindAllStringSubmatch(t.output, -1); wanted == skipped && found != nil {
-				line += ": " + found[len(found)-1][1]
+				why = ": " + found[len(found)-1][1]
 			}
-			lines = append(lines, line)
+			if names[why] == nil {
+				reasons = append(reasons, why)
+			}
+			names[why] = append(names[why], t.name)
+		}
+		for _, why := range reasons {
+			if len(names[why]) > fewNames && wanted == skipped {
+				lines = append(lines, item(fmt.Sprintf("- %s, %d tests", c.title, len(names[why])), why))
+				continue
+			}
+			for _, name := range names[why] {
+				lines = append(lines, item(fmt.Sprintf("- %s: `%s`", c.title, name), why))
+			}
 		}
 	}
 	if len(lines) > 0 {
 		fmt.Fprintf(b, "\n## %s\n\n%s\n", title, strings.Join(slices.Compact(lines), "\n"))
 	}
+}
+
+// item returns what begins with what and ends with why, on two lines if it is too long for one.
+func item(what, why string) string {
+	if len(what)+len(why) > width {
+		why = strings.Replace(why, ": ", ":\n  ", 1)
+	}
+	return what + why
 }
