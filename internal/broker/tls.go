@@ -35,9 +35,12 @@ func TLSProblem(err error) string {
 	return ""
 }
 
+// CertificateHint is what to do if a server may have ended a TLS connection because of the client's
+// certificate.
+const CertificateHint = "if it requires a client certificate, pass one that it trusts with --cert-file and --key-file"
+
 func handshakeEnds(why string) string {
-	return "it ended the TLS handshake (" + OneLine(why) +
-		"); if it requires a client certificate, pass one that it trusts with --cert-file and --key-file"
+	return "it ended the TLS handshake (" + OneLine(why) + "); " + CertificateHint
 }
 
 // RootCause returns the innermost cause: the errors around it name operations and addresses that do

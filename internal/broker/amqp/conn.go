@@ -105,7 +105,7 @@ func dial(ctx context.Context, e broker.Endpoint, extra uint32) (*Conn, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, explainDial(e, received(socket, err))
+		return nil, explainDial(e, socket, err)
 	}
 	if err := e.Check(served(conn, "version"), served(conn, "cluster_name")); err != nil {
 		_ = conn.Close() // nothing was done on it
@@ -118,9 +118,11 @@ func dial(ctx context.Context, e broker.Endpoint, extra uint32) (*Conn, error) {
 
 // received returns what ended the connection while the library opened it, if the library reports
 // only that it is closed: it does so if it writes just when it has read that the peer hung up, as a
-// broker does that refuses the certificate of a client.
+// broker does that refuses the certificate of a client. The library has closed the socket then, or
+// is about to.
 func received(socket *wire.Socket, err error) error {
-	if socket == nil || socket.Ended() == nil || !errors.Is(err, amqp091.ErrClosed) {
+	closed := errors.Is(err, amqp091.ErrClosed) || errors.Is(err, net.ErrClosed)
+	if socket == nil || socket.Ended() == nil || !closed {
 		return err
 	}
 	return &amqp091.Error{Code: amqp091.FrameError, Reason: socket.Ended().Error()}
@@ -158,7 +160,15 @@ func open(ctx context.Context, network string, e broker.Endpoint) (net.Conn, err
 }
 
 // explainDial turns an answer of the broker or an error of the network into an error for the user.
-func explainDial(e broker.Endpoint, err error) error {
+// The socket is nil if there is no connection.
+func explainDial(e broker.Endpoint, socket *wire.Socket, err error) error {
+	err = received(socket, err)
+	// A server may refuse a certificate after the handshake, and its alert be lost with the
+	// connection: a write may fail before it is read.
+	certificate := ""
+	if socket != nil && e.AMQP.Scheme == broker.SchemeAMQPS {
+		certificate = "; " + broker.CertificateHint
+	}
 	var refused *amqp091.Error
 	var record tls.RecordHeaderError
 	switch {
@@ -179,14 +189,14 @@ func explainDial(e broker.Endpoint, err error) error {
 			"%s accepts connections and answers nothing in time; check that the broker is not overloaded or hanging, and that nothing in between swallows data", e.AMQP)
 	case errors.As(err, &refused) && !refused.Server: // the peer hung up, or did not answer in AMQP
 		return broker.Errorf(broker.ErrUnreachable,
-			"what answers at %s does not speak AMQP (%s); %s needs the AMQP port, usually 5672, or amqps:// for a port with TLS",
-			e.AMQP, broker.OneLine(refused.Reason), e.Words.URL())
+			"what answers at %s does not speak AMQP (%s); %s needs the AMQP port, usually 5672, or amqps:// for a port with TLS%s",
+			e.AMQP, broker.OneLine(refused.Reason), e.Words.URL(), certificate)
 	case errors.As(err, &refused):
 		return broker.Errorf(broker.ErrUnreachable, "%s refuses the connection: %s", e.AMQP, broker.OneLine(refused.Reason))
 	default:
 		return broker.Errorf(broker.ErrUnreachable,
-			"nothing that speaks AMQP answers at %s (%s); check %s, and whether the broker is running",
-			e.AMQP, broker.OneLine(broker.RootCause(err).Error()), e.Words.URL())
+			"nothing that speaks AMQP answers at %s (%s); check %s, and whether the broker is running%s",
+			e.AMQP, broker.OneLine(broker.RootCause(err).Error()), e.Words.URL(), certificate)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -98,8 +99,9 @@ func TestDialExplainsConnectionErrors(t *testing.T) {
 // silent may well speak AMQP.
 func TestARefusedCertificateIsNamed(t *testing.T) {
 	t.Parallel()
+	closed := &net.OpError{Op: "write", Net: "tcp", Err: net.ErrClosed}
 	for ended, want := range map[error]string{
-		errors.New("remote error: tls: certificate required"): "pass one that it trusts with --cert-file and --key-file",
+		errors.New("remote error: tls: certificate required"): "it ended the TLS handshake (tls: certificate required)",
 		io.EOF: "does not speak AMQP (EOF)",
 		&net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}: "accepts connections and answers nothing in time",
 	} {
@@ -107,10 +109,29 @@ func TestARefusedCertificateIsNamed(t *testing.T) {
 		if _, err := socket.Read(nil); !errors.Is(err, ended) {
 			t.Fatal(err)
 		}
-		if err := amqp.ExplainDial(broker.Endpoint{}, socket, amqp091.ErrClosed); !strings.Contains(err.Error(), want) {
-			t.Errorf("after %q: %v", ended, err)
+		for _, reported := range []error{amqp091.ErrClosed, closed} {
+			if err := amqp.ExplainDial(broker.Endpoint{}, socket, reported); !strings.Contains(err.Error(), want) {
+				t.Errorf("after %q, reported as %q: %v", ended, reported, err)
+			}
 		}
 		_ = socket.Close()
+	}
+	// The write failed before the alert was read, or the alert was lost with the connection.
+	socket := wire.NewSocket(endsWith{err: io.EOF})
+	defer socket.Close()
+	reset := &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}
+	for scheme, hinted := range map[string]bool{broker.SchemeAMQPS: true, broker.SchemeAMQP: false} {
+		e := broker.Endpoint{AMQP: broker.Address{Scheme: scheme, Host: "broker:1"}}
+		for _, err := range []error{amqp.ExplainDial(e, socket, reset), amqp.ExplainDial(e, socket, io.EOF)} {
+			if strings.Contains(err.Error(), broker.CertificateHint) != hinted {
+				t.Errorf("by %s: %v", scheme, err)
+			}
+		}
+	}
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	e := broker.Endpoint{AMQP: broker.Address{Scheme: broker.SchemeAMQPS, Host: "broker:1"}}
+	if err := amqp.ExplainDial(e, nil, refused); strings.Contains(err.Error(), broker.CertificateHint) {
+		t.Errorf("without a connection: %v", err)
 	}
 }
 

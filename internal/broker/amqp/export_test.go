@@ -9,7 +9,7 @@ import (
 
 // ExplainDial explains why a connection could not be opened.
 func ExplainDial(e broker.Endpoint, socket *wire.Socket, err error) error {
-	return explainDial(e, received(socket, err))
+	return explainDial(e, socket, err)
 }
 
 // PerConsumer returns options that give each consumer at most n messages.
