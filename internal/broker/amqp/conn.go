@@ -171,7 +171,12 @@ func explainDial(e broker.Endpoint, socket *wire.Socket, err error) error {
 	}
 	var refused *amqp091.Error
 	var record tls.RecordHeaderError
+	// The library reports ErrCredentials and ErrVhost too where nothing was read.
+	silent := socket != nil && socket.Ended() != nil && timedOut(socket.Ended().Error())
 	switch {
+	case silent, errors.As(err, &refused) && !refused.Server && timedOut(refused.Reason):
+		return broker.Errorf(broker.ErrUnreachable,
+			"%s accepts connections and answers nothing in time; check that the broker is not overloaded or hanging, and that nothing in between swallows data", e.AMQP)
 	case errors.Is(err, amqp091.ErrCredentials) || errors.Is(err, amqp091.ErrSASL):
 		return broker.Errorf(broker.ErrUnauthorized,
 			"user %q is refused by %s; check user and password in %s%s", e.AMQP.User,
@@ -184,9 +189,6 @@ func explainDial(e broker.Endpoint, socket *wire.Socket, err error) error {
 		return broker.Errorf(broker.ErrUnreachable, "%s: %s", e.AMQP, broker.TLSProblem(err))
 	case errors.As(err, &record):
 		return broker.Errorf(broker.ErrUnreachable, "%s does not speak TLS; use amqp:// in %s", e.AMQP, e.Words.URL())
-	case errors.As(err, &refused) && !refused.Server && timedOut(refused.Reason):
-		return broker.Errorf(broker.ErrUnreachable,
-			"%s accepts connections and answers nothing in time; check that the broker is not overloaded or hanging, and that nothing in between swallows data", e.AMQP)
 	case errors.As(err, &refused) && !refused.Server: // the peer hung up, or did not answer in AMQP
 		return broker.Errorf(broker.ErrUnreachable,
 			"what answers at %s does not speak AMQP (%s); %s needs the AMQP port, usually 5672, or amqps:// for a port with TLS%s",

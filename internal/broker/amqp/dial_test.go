@@ -116,6 +116,17 @@ func TestARefusedCertificateIsNamed(t *testing.T) {
 		}
 		_ = socket.Close()
 	}
+	// A broker that falls silent has refused no user, whatever the library reports.
+	silent := wire.NewSocket(endsWith{err: os.ErrDeadlineExceeded})
+	defer silent.Close()
+	if _, err := silent.Read(nil); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	for _, reported := range []error{amqp091.ErrCredentials, amqp091.ErrVhost} {
+		if err := amqp.ExplainDial(broker.Endpoint{}, silent, reported); !errors.Is(err, broker.ErrUnreachable) {
+			t.Errorf("a broker that falls silent, reported as %q: %v", reported, err)
+		}
+	}
 	// The write failed before the alert was read, or the alert was lost with the connection.
 	socket := wire.NewSocket(endsWith{err: io.EOF})
 	defer socket.Close()
