@@ -89,6 +89,22 @@ func TestProposeNamesTheQueues(t *testing.T) {
 	}
 }
 
+// A message that does not tell in which queue it failed is refused, with a target to paste: the only
+// work queue whose dead letters the queue keeps.
+func TestProposeNamesATargetToPaste(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, topology.Quorum)
+	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", amqp091.Publishing{MessageId: "bare"})
+	p, err := s.desk.Propose(t.Context(), desk.Request{Action: desk.Replay, Queue: "billing.dead"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "; name a target with --to, for example --to queue:billing"
+	if text := strings.Join(p.Refusals, "\n"); !strings.HasSuffix(text, want) {
+		t.Errorf("refusals %q, want %q at the end", text, want)
+	}
+}
+
 // A framework that names an exchange and a key names a queue, if the bindings lead to one alone.
 // Otherwise the origin stays in doubt.
 func TestProposeFollowsTheExchangeOfAFramework(t *testing.T) {

@@ -179,7 +179,7 @@ func TestWriteOverview(t *testing.T) {
 		{Queue: "sms.dead", Exists: true, Messages: 2, Looked: 2, Oldest: at(1), New: 2, TopCause: "rejected", TopCount: 2},
 	}, Runs: []desk.Run{{
 		ID: "r1", Action: desk.Replay, Queue: "billing.payments.dead", Phase: desk.Sending, Chosen: 37, Holds: 12,
-		Started: at(50), By: "ann@host",
+		Started: at(50), By: "ann@host", Age: 5,
 	}}}
 	const piped = `
 QUEUE                  MESSAGES  OLDEST                NEW IN 24 H  TOP CAUSE                       OWNER
@@ -194,6 +194,7 @@ crm.dead does not exist; run dlxctl apply
 
 RUN  ACTION  QUEUE                  PHASE             CHOSEN  LEFT  STARTED               BY        REASON
 r1   replay  billing.payments.dead  sending, stopped  37      12    2026-01-02T09:50:00Z  ann@host  -
+up to 5 seconds old: what is left of r1
 `
 	const terminal = `
 QUEUE                  MESSAGES  OLDEST  NEW 24H  TOP CAUSE             OWNER
@@ -208,6 +209,7 @@ crm.dead does not exist; run dlxctl apply
 
 RUN  ACTION  QUEUE     PHASE             CHOSEN  LEFT  STARTED  BY        REASON
 r1   replay  billing…  sending, stopped  37      12    13m      ann@host  -
+up to 5 seconds old: what is left of r1
 `
 	empty := desk.Overview{Topology: "shop", Queues: []desk.QueueOverview{
 		{Queue: "mail.dead", Exists: true, Age: 5}, {Queue: "news.dead", Exists: true, Age: 5},

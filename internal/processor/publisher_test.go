@@ -3,6 +3,7 @@ package processor_test
 import (
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -53,6 +54,17 @@ func TestAPublishersOwnHeaders(t *testing.T) {
 		},
 		"CC to another queue by its address": {
 			amqp091.Publishing{Headers: amqp091.Table{"CC": []any{"@audit"}}}, amqp091.Table{"retry-cc": []any{"@audit"}},
+		},
+		"BCC, which the broker removes": {amqp091.Publishing{Headers: amqp091.Table{"BCC": []any{"copy.one"}}}, nil},
+		"deaths": {
+			amqp091.Publishing{Headers: amqp091.Table{
+				"x-death": []any{amqp091.Table{
+					"queue": "billing", "reason": "rejected", "count": int64(1), "exchange": "events",
+					"routing-keys": []any{"order.placed"}, "time": time.Unix(1_700_000_000, 0),
+				}},
+				"x-first-death-queue": "billing", "x-last-death-queue": "billing", "x-delivery-count": int64(9),
+			}},
+			nil,
 		},
 		"user-id": {amqp091.Publishing{UserId: "guest"}, amqp091.Table{"retry-user-id": "guest"}},
 	} {
