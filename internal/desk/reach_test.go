@@ -89,8 +89,8 @@ func TestProposeNamesTheQueues(t *testing.T) {
 	}
 }
 
-// A message that does not tell in which queue it failed is refused, with a target to paste: the only
-// work queue whose dead letters the queue keeps.
+// A message that does not tell in which queue it failed is refused, with a target to paste: the
+// only work queue whose dead letters the queue keeps.
 func TestProposeNamesATargetToPaste(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, topology.Quorum)
