@@ -37,7 +37,8 @@ func interrupted(t *testing.T, after int) (context.Context, func(done int)) {
 	}
 }
 
-// An import that is interrupted knows what is in the queue: one of the rest doubles nothing.
+// An import that is interrupted knows what is in the queue: one of the rest doubles nothing. What it
+// writes is persistent, also if the message was not.
 func TestAnInterruptedImportGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []string{"quorum", "classic"} {
@@ -57,8 +58,8 @@ func TestAnInterruptedImportGoesOn(t *testing.T) {
 				t.Fatalf("%d and %d of %d are imported: %v", skip, im.Done, n, err)
 			}
 			for i, d := range s.drained(t, "billing.dead") {
-				if d.MessageId != fmt.Sprint(i) {
-					t.Fatalf("message %d of the queue is %s", i, d.MessageId)
+				if d.MessageId != fmt.Sprint(i) || d.DeliveryMode != amqp091.Persistent {
+					t.Fatalf("message %d of the queue is %s, with the delivery mode %d", i, d.MessageId, d.DeliveryMode)
 				}
 			}
 		})
