@@ -37,8 +37,8 @@ func interrupted(t *testing.T, after int) (context.Context, func(done int)) {
 	}
 }
 
-// An import that is interrupted knows what is in the queue: one of the rest doubles nothing. What it
-// writes is persistent, also if the message was not.
+// An import that is interrupted knows what is in the queue: one of the rest doubles nothing. What
+// it writes is persistent, also if the message was not.
 func TestAnInterruptedImportGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []string{"quorum", "classic"} {
