@@ -331,6 +331,8 @@ type tally struct {
 	failed time.Time
 	// declared says that this run has declared the queue, and that the broker has said so.
 	declared bool
+	// held says that this run has created the hold, or has found it.
+	held bool
 }
 
 // firstOf returns the first of two times. A zero time is none.

@@ -174,6 +174,11 @@ func TestReplaceWhileDeclarationsFail(t *testing.T) {
 	c, stdout, stderr := f.each(t, dlxctl, "-o", "json")
 	results, code := outcomes(t, c, stdout, stderr)
 	if code != 0 {
+		for _, r := range results {
+			if r.Outcome != migrate.Done {
+				t.Errorf("%s: %s: %s", r.Queue, r.Outcome, r.Error)
+			}
+		}
 		t.Errorf("it exits with %d: %s\n%s", code, tallyOf(results), stderr)
 	}
 	logUnusual(t, stderr.String())

@@ -187,12 +187,15 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 			return err
 		}
 		f, differs := m.find(state), r.differs(m, state)
+		if f.successor {
+			r.note(m, func(t *tally) { t.held = true })
+		}
 		switch {
 		case first && !f.successor && !f.legacy:
 			return fmt.Errorf("%w: the queue %s is gone, deleted by another client; run apply", ErrRefused, m.Legacy)
-		case first && !f.successor && !differs:
-			return nil // another run has replaced it
-		case !first && !f.successor:
+		case !f.successor && f.legacy && !differs && (first || !r.tallyOf(m).held):
+			return disturbed // another run has replaced it
+		case !first && !f.successor && (!f.legacy || r.tallyOf(m).held):
 			disturbed = fmt.Errorf("%w: the hold %s of the queue %s was deleted, and with it what waited there, if anything",
 				ErrDisturbed, m.New, m.Legacy)
 			err = r.execute(ctx, append(m.makeEnd(f, m.successorEnd()), create(r.hold(m))))
@@ -223,6 +226,9 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 		switch {
 		case (errors.Is(err, errGone) || errors.Is(err, broker.ErrNotFound)) && gone < mostGone:
 			gone++
+			if err = wait.For(ctx, r.Settle); err != nil {
+				return errors.Join(disturbed, err)
+			}
 		case errors.Is(err, errRedeclared) && redeclared < mostRedeclared:
 			redeclared++
 			r.say("replace: a service has declared %s again with the old arguments; replacing it once more", m.Legacy)

@@ -163,13 +163,12 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 		return nil // an earlier run has done it, and to ask a queue that has messages changes their order
 	}
 	work := Move{Topology: m.Topology, New: m.Legacy}
-	p := preparation(r.Topology, state, []Move{work})
-	p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
+	err := r.prepare(ctx, []Move{work}, func(c plan.Change) bool {
 		// The policy is for the new queue: on the one that exists, its limits could drop messages.
 		return c.Kind == topology.KindPolicy && c.Label.Queue == m.Legacy ||
 			c.Kind == topology.KindQueue && c.Name == m.Legacy
 	})
-	if err := r.execute(ctx, p.Changes); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := r.tryDeclaration(ctx, m); err != nil {
@@ -186,6 +185,7 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 			return err
 		}
 	}
+	r.note(m, func(t *tally) { t.held = true })
 	waiting, err := r.readyIn(ctx, m.New)
 	if err != nil {
 		return err

@@ -95,6 +95,7 @@ type Runner struct {
 	results []Result
 	// declaring has a value for each quorum queue that is declared just now.
 	declaring chan struct{}
+	preparing sync.Mutex // see prepare
 	// trouble is since when the broker fails at each queue. Zero: it does not.
 	trouble time.Time
 	leftOut []string // queues of runEach whose node was down when it began
@@ -232,7 +233,7 @@ func (r *Runner) move(ctx context.Context, state topology.State, moves, forwarde
 	}
 	if p := preparation(r.Topology, state, moves); len(p.Changes) > 0 {
 		r.say("prepare: %s", planview.Summary(p))
-		if err := r.execute(ctx, p.Changes); err != nil {
+		if err := r.prepare(ctx, moves, func(plan.Change) bool { return false }); err != nil {
 			return err
 		}
 	}

@@ -124,15 +124,40 @@ func (r *Runner) ensureSwitch(m Move, state topology.State) (cutoverStep, error)
 // execute carries out changes, in the order of their phases, and lets the broker settle:
 // other nodes see a change a little later.
 func (r *Runner) execute(ctx context.Context, changes []plan.Change) error {
+	if err := r.carryOut(ctx, changes); err != nil || len(changes) == 0 {
+		return err
+	}
+	return wait.For(ctx, r.Settle)
+}
+
+func (r *Runner) carryOut(ctx context.Context, changes []plan.Change) error {
 	if len(changes) == 0 {
 		return nil
 	}
 	slices.SortStableFunc(changes, func(a, b plan.Change) int { return int(a.Phase - b.Phase) })
-	err := apply.Execute(ctx, gated{r.Management, r}, plan.Plan{Changes: changes}, r.noteWrite)
-	if err != nil {
+	return apply.Execute(ctx, gated{r.Management, r}, plan.Plan{Changes: changes}, r.noteWrite)
+}
+
+// prepare carries out what preparation returns for moves and the broker as it is now, but for what
+// leave names. Queues share what it creates, and one prepares at a time: a queue that is just being
+// declared is listed, and vanishes with the bindings that it got meanwhile if the broker fails to
+// declare it (541). The one who declared it would not restore those of others.
+func (r *Runner) prepare(ctx context.Context, moves []Move, leave func(plan.Change) bool) error {
+	if changed, err := r.prepareAlone(ctx, moves, leave); err != nil || !changed {
 		return err
 	}
 	return wait.For(ctx, r.Settle)
+}
+
+func (r *Runner) prepareAlone(ctx context.Context, moves []Move, leave func(plan.Change) bool) (bool, error) {
+	r.preparing.Lock()
+	defer r.preparing.Unlock()
+	state, err := r.inspect(ctx)
+	if err != nil {
+		return false, err
+	}
+	changes := slices.DeleteFunc(preparation(r.Topology, state, moves).Changes, leave)
+	return len(changes) > 0, r.carryOut(ctx, changes)
 }
 
 // declaredAtOnce is how many quorum queues a run declares at a time. More at a time take longer,
