@@ -147,7 +147,7 @@ func (r *road) pass(t *testing.T, c *relay.Caution) {
 	c.End(&run, err)
 	p.arrive()
 	if err != nil && !errors.Is(err, relay.ErrAgain) {
-		time.Sleep(time.Second) //nolint:forbidigo // it is a bubble
+		sleep(time.Second)
 	}
 }
 

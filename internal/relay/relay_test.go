@@ -32,12 +32,12 @@ type line struct {
 	deliveries chan amqp091.Delivery
 	settled    chan struct{}
 	closeSink  func()
-	left       []amqp091.Delivery // what basic.get finds
 	onTheWay   []amqp091.Delivery // what arrives while the subscription is canceled
 	seq        uint64
 	drop       map[uint64]bool // by delivery tag
 
 	mu        sync.Mutex
+	left      []amqp091.Delivery // what basic.get finds
 	confirmed []uint64          // numbers of publishings, not told yet
 	refuse    map[uint64]string // by the number of the publishing
 	oldest    uint64            // the publishing whose confirm is missing
@@ -111,13 +111,22 @@ func (l *line) Resume() error {
 }
 
 func (l *line) Get() (amqp091.Delivery, bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if len(l.left) == 0 {
-		l.note("get: empty")
+		l.log = append(l.log, "get: empty")
 		return amqp091.Delivery{}, false, nil
 	}
 	d := l.left[0]
 	l.left = l.left[1:]
 	return d, true, nil
+}
+
+// leave leaves a message that basic.get finds.
+func (l *line) leave(d amqp091.Delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = append(l.left, d)
 }
 
 func (l *line) Publish(_, key string, _ amqp091.Publishing) (uint64, error) {

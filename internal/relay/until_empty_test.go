@@ -17,7 +17,7 @@ func TestABrokerThatIsSlowManyTimesIsAskedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
 		_, end := l.start(t, relay.Relay{UntilEmpty: true})
 		for n := uint64(1); n <= 11; n += 2 {
-			l.left = []amqp091.Delivery{{DeliveryTag: n, MessageId: fmt.Sprint(n)}}
+			l.leave(amqp091.Delivery{DeliveryTag: n, MessageId: fmt.Sprint(n)})
 			sleep(3 * time.Second)
 			l.expect(t, "cancel", fmt.Sprint("publish ", n), "resume")
 			l.confirm(n)

@@ -121,7 +121,7 @@ func (r DelayRules) read(d Message, now time.Time) delayed {
 	for _, name := range topology.DelayHeaders() {
 		delete(m.headers, name)
 	}
-	for _, name := range []string{topology.CC, topology.BCC} { // the broker refuses to publish what is no list of keys
+	for _, name := range []string{topology.CC, topology.BCC} { // RabbitMQ refuses one that is not a list of keys
 		if v, ok := m.headers[name]; ok && !isKeys(v) {
 			delete(m.headers, name)
 		}

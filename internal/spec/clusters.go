@@ -21,7 +21,7 @@ type Cluster struct {
 	// File is the path of the topology file or folder, as the entry has it. Empty: the dead-letter
 	// queues are found on the broker.
 	File string
-	// Topology tells several topologies of the virtual host apart where there is no file.
+	// Topology is the name of the topology, if the virtual host has several and File is empty.
 	Topology string
 
 	places map[string]Pos
@@ -48,7 +48,7 @@ func clusterKeys() []key {
 		{"api", "URL of the management API. Default: host and credentials of url.", false, anyText()},
 		{"vhost", "Virtual host. Default: that of the topology file, or of url.", false, anyText()},
 		{"file", "Topology file, or a folder of them, relative to this file. Default: the dead-letter queues are found on the broker.", false, anyText()},
-		{"topology", "Name of the topology, where the virtual host has several and there is no file.", false, anyText()},
+		{"topology", "Name of the topology, if the virtual host has several and the entry has no file.", false, anyText()},
 	}
 }
 
