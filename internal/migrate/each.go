@@ -331,7 +331,7 @@ type tally struct {
 	failed time.Time
 	// declared says that this run has declared the queue, and that the broker has said so.
 	declared bool
-	// held says that this run has created the hold, or has found it.
+	// held says that the hold was created, or found, since replace began.
 	held bool
 }
 

@@ -1,6 +1,8 @@
 package migrate
 
 import (
+	"context"
+
 	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -12,6 +14,11 @@ func Moves(want topology.Compiled, state topology.State) []Move { return unfinis
 // Preparation returns the changes of the stage prepare, for tests.
 func Preparation(want topology.Compiled, state topology.State, moves []Move) plan.Plan {
 	return preparation(want, state, moves)
+}
+
+// Prepare creates what a queue needs, as a run does that replaces it.
+func (r *Runner) Prepare(ctx context.Context, queue string) error {
+	return r.prepare(ctx, []Move{{Topology: r.Topology.Name, New: queue}}, func(*plan.Plan) {})
 }
 
 // NextChanges returns the changes of the next step of a cutover, for tests.

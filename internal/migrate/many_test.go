@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +12,8 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/topology"
@@ -195,6 +198,58 @@ func TestReplaceWhileDeclarationsFail(t *testing.T) {
 		t.Errorf("not replaced: %v", left)
 	}
 	f.tidy(t)
+}
+
+// While RabbitMQ fails to declare a queue that two queues of a run share, it is listed, and the
+// other queue would bind it: that binding would vanish with it, and nothing would restore it.
+func TestWhatQueuesShareIsPreparedByOneAtATime(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	node := brokertest.Node(t)
+	f := newFleet(t, node.VHost(t), "quorum", "quorum", 2, 0)
+	conn, err := amqp.Dial(t.Context(), f.endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	f.m.UseAMQP(conn) // as a run does that has the lock
+	r := f.runner(t)
+	for _, q := range f.queues {
+		if err := r.Prepare(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const shared = "shop.quick.failed"
+	if _, err := f.target.Channel(t).QueueDelete(shared, false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	const meta = "Meta = maps:get(log_meta, maps:get(names, ra_system:fetch(quorum_queues))), "
+	node.Ctl(t, "eval", meta+"sys:suspend(Meta).")
+	failed, prepared := make(chan error, 1), make(chan error, 1)
+	go func() { failed <- r.Prepare(t.Context(), f.queues[0]) }()
+	brokertest.Eventually(t, "the shared queue to be listed", func() bool {
+		state := f.inspect(t)
+		return slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == shared })
+	})
+	go func() { prepared <- r.Prepare(t.Context(), f.queues[1]) }()
+	if err := <-failed; !errors.Is(err, broker.ErrInternal) {
+		t.Fatalf("the broker declared %s: %v", shared, err)
+	}
+	node.Ctl(t, "eval", meta+"sys:resume(Meta).")
+	if err := <-prepared; err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Prepare(t.Context(), f.queues[0]); err != nil {
+		t.Fatal(err)
+	}
+	have := f.inspect(t).Have.Bindings
+	for _, b := range f.want.Bindings {
+		if b.Destination == shared && !slices.ContainsFunc(have, func(h topology.Binding) bool {
+			return h.Identity() == b.Identity()
+		}) {
+			t.Errorf("%s is missing", b.DisplayName())
+		}
+	}
 }
 
 // The broker fails to declare a hold, which leaves a worker that dead-letters at least once. When

@@ -180,6 +180,7 @@ func (r *Runner) replaceAll(ctx context.Context, moves []Move) error {
 // replace replaces a queue under its name, from whatever state an earlier run has left.
 func (r *Runner) replace(ctx context.Context, m Move) error {
 	began, redeclared, gone := time.Now(), 0, 0
+	r.note(m, func(t *tally) { t.held = false })
 	var disturbed error
 	for first := true; ; first = false {
 		state, err := r.inspect(ctx)
@@ -226,18 +227,14 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 		switch {
 		case (errors.Is(err, errGone) || errors.Is(err, broker.ErrNotFound)) && gone < mostGone:
 			gone++
-			if err = wait.For(ctx, r.Settle); err != nil {
-				return errors.Join(disturbed, err)
-			}
+			err = wait.For(ctx, r.Settle)
 		case errors.Is(err, errRedeclared) && redeclared < mostRedeclared:
 			redeclared++
 			r.say("replace: a service has declared %s again with the old arguments; replacing it once more", m.Legacy)
 			err = wait.For(ctx, r.Settle)
-			fallthrough
-		default:
-			if err != nil {
-				return errors.Join(disturbed, err)
-			}
+		}
+		if err != nil {
+			return errors.Join(disturbed, err)
 		}
 	}
 }

@@ -316,6 +316,11 @@ func TestReplaceMissesConsumers(t *testing.T) {
 	}
 	stop := s.consumeThrough(t, "new")
 	defer stop()
+	// A connection that the statistics do not show yet, which are late, is not named.
+	brokertest.Eventually(t, "the statistics to show both consumers", func() bool {
+		names, err := s.m.Subscribers(t.Context(), "new")
+		return err == nil && len(names) == 2
+	})
 	r := s.replacer(t)
 	r.Wait = 3 * time.Second
 	err = r.Run(t.Context())

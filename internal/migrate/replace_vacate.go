@@ -163,10 +163,12 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 		return nil // an earlier run has done it, and to ask a queue that has messages changes their order
 	}
 	work := Move{Topology: m.Topology, New: m.Legacy}
-	err := r.prepare(ctx, []Move{work}, func(c plan.Change) bool {
-		// The policy is for the new queue: on the one that exists, its limits could drop messages.
-		return c.Kind == topology.KindPolicy && c.Label.Queue == m.Legacy ||
-			c.Kind == topology.KindQueue && c.Name == m.Legacy
+	err := r.prepare(ctx, []Move{work}, func(p *plan.Plan) {
+		p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
+			// The policy is for the new queue: on the one that exists, its limits could drop messages.
+			return c.Kind == topology.KindPolicy && c.Label.Queue == m.Legacy ||
+				c.Kind == topology.KindQueue && c.Name == m.Legacy
+		})
 	})
 	if err != nil {
 		return err

@@ -231,11 +231,13 @@ func (r *Runner) move(ctx context.Context, state topology.State, moves, forwarde
 	if len(moves) == 0 {
 		return nil
 	}
-	if p := preparation(r.Topology, state, moves); len(p.Changes) > 0 {
-		r.say("prepare: %s", planview.Summary(p))
-		if err := r.prepare(ctx, moves, func(plan.Change) bool { return false }); err != nil {
-			return err
+	err := r.prepare(ctx, moves, func(p *plan.Plan) {
+		if len(p.Changes) > 0 {
+			r.say("prepare: %s", planview.Summary(*p))
 		}
+	})
+	if err != nil {
+		return err
 	}
 	if r.Until == Prepare {
 		return nil
@@ -246,7 +248,7 @@ func (r *Runner) move(ctx context.Context, state topology.State, moves, forwarde
 	if err := r.cutover(ctx, moves); err != nil || r.Until == Cutover {
 		return err
 	}
-	err := r.finish(ctx, moves)
+	err = r.finish(ctx, moves)
 	if r.Parallel > 0 {
 		return err // runEach does the rest once, for all
 	}

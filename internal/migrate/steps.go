@@ -138,26 +138,27 @@ func (r *Runner) carryOut(ctx context.Context, changes []plan.Change) error {
 	return apply.Execute(ctx, gated{r.Management, r}, plan.Plan{Changes: changes}, r.noteWrite)
 }
 
-// prepare carries out what preparation returns for moves and the broker as it is now, but for what
-// leave names. Queues share what it creates, and one prepares at a time: a queue that is just being
-// declared is listed, and vanishes with the bindings that it got meanwhile if the broker fails to
-// declare it (541). The one who declared it would not restore those of others.
-func (r *Runner) prepare(ctx context.Context, moves []Move, leave func(plan.Change) bool) error {
-	if changed, err := r.prepareAlone(ctx, moves, leave); err != nil || !changed {
+// prepare carries out what preparation returns for moves and the broker as it is now, after adapt.
+// Queues share what it creates, so they prepare one at a time: a queue that is just being declared
+// is listed, and if RabbitMQ fails to declare it (541), it vanishes with the bindings that it got
+// meanwhile. Those of another queue would not be restored, and its failures would be unroutable.
+func (r *Runner) prepare(ctx context.Context, moves []Move, adapt func(*plan.Plan)) error {
+	if changed, err := r.prepareAlone(ctx, moves, adapt); err != nil || !changed {
 		return err
 	}
 	return wait.For(ctx, r.Settle)
 }
 
-func (r *Runner) prepareAlone(ctx context.Context, moves []Move, leave func(plan.Change) bool) (bool, error) {
+func (r *Runner) prepareAlone(ctx context.Context, moves []Move, adapt func(*plan.Plan)) (changed bool, err error) {
 	r.preparing.Lock()
 	defer r.preparing.Unlock()
 	state, err := r.inspect(ctx)
 	if err != nil {
 		return false, err
 	}
-	changes := slices.DeleteFunc(preparation(r.Topology, state, moves).Changes, leave)
-	return len(changes) > 0, r.carryOut(ctx, changes)
+	p := preparation(r.Topology, state, moves)
+	adapt(&p)
+	return len(p.Changes) > 0, r.carryOut(ctx, p.Changes)
 }
 
 // declaredAtOnce is how many quorum queues a run declares at a time. More at a time take longer,

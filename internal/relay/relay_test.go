@@ -38,11 +38,11 @@ type line struct {
 
 	mu        sync.Mutex
 	left      []amqp091.Delivery // what basic.get finds
-	confirmed []uint64          // numbers of publishings, not told yet
-	refuse    map[uint64]string // by the number of the publishing
-	oldest    uint64            // the publishing whose confirm is missing
-	late      []amqp.Outcome    // what is confirmed anyway, and not yet returned
-	absent    map[string]bool   // exchanges
+	confirmed []uint64           // numbers of publishings, not told yet
+	refuse    map[uint64]string  // by the number of the publishing
+	oldest    uint64             // the publishing whose confirm is missing
+	late      []amqp.Outcome     // what is confirmed anyway, and not yet returned
+	absent    map[string]bool    // exchanges
 	log       []string
 }
 
