@@ -48,7 +48,10 @@ func FormatDelay(d time.Duration) string {
 // ParseDelay reads a delay: numbers with units (ms s m h d), largest first or not, as "90s",
 // "1m30s", "3.5s" or "0s". It is whole milliseconds. Its error describes the format of a delay,
 // but neither quotes s nor names a position in a file.
-func ParseDelay(s string) (time.Duration, error) {
+func ParseDelay(s string) (time.Duration, error) { return ParseDelayUpTo(s, MaxDelay) }
+
+// ParseDelayUpTo reads a delay as [ParseDelay] does, up to another limit.
+func ParseDelayUpTo(s string, limit time.Duration) (time.Duration, error) {
 	if _, err := strconv.ParseFloat(s, 64); err == nil {
 		return 0, fmt.Errorf("a delay needs a unit (ms, s, m, h, d), write %ss or %sms", s, s)
 	}
@@ -56,8 +59,12 @@ func ParseDelay(s string) (time.Duration, error) {
 	if !ok {
 		return 0, fmt.Errorf("a delay is numbers with units (ms, s, m, h, d), such as 10s, 1m30s or 3.5s")
 	}
-	if total > float64(MaxDelay/time.Millisecond) {
-		return 0, fmt.Errorf("a delay may not be longer than %s, the broker's limit", text.Duration(MaxDelay))
+	switch {
+	case total <= float64(limit/time.Millisecond):
+	case limit == MaxDelay:
+		return 0, fmt.Errorf("a delay may not be longer than %s, the broker's limit", text.Duration(limit))
+	default:
+		return 0, fmt.Errorf("it may not be longer than %s", text.Duration(limit))
 	}
 	const inexact = 1e-4 // of a sum of floating-point numbers
 	if math.Abs(total-math.Round(total)) > inexact {

@@ -43,6 +43,15 @@ const (
 	HeaderAfter = "retry-after"
 )
 
+// The annotations with which a consumer that speaks AMQP 1.0 says why it settles a message as
+// modified, undeliverable here. A publisher can write the same, and one that no settlement
+// overwrites stays: RabbitMQ does not tell them apart.
+const (
+	AnnotatedError      = "x-opt-error"
+	AnnotatedErrorType  = "x-opt-error-type"
+	AnnotatedErrorStack = "x-opt-error-stack"
+)
+
 // The fields of a failure in [HeaderHistory], a list of tables with texts and one integer. A field
 // of which nothing is known is missing.
 const (
@@ -50,8 +59,11 @@ const (
 	HistoryAttempt   = "attempt"    // the integer: the first is 1
 	HistoryReason    = "reason"     // as in [HeaderReason]
 	HistoryErrorType = "error-type" // as in [HeaderErrorType]
-	HistoryTier      = "tier"       // the delay of the tier in which the message then waited, such as 10s
-	HistoryQueue     = "queue"      // the work queue, on a message with [HeaderFirstQueue]
+	// HistoryAnnotated is the type of the error by [AnnotatedErrorType], where the consumer did not
+	// say it in a copy.
+	HistoryAnnotated = "annotated-type"
+	HistoryTier      = "tier"  // the delay of the tier in which the message then waited, such as 10s
+	HistoryQueue     = "queue" // the work queue, on a message with [HeaderFirstQueue]
 )
 
 // HeaderTime is how times are written into headers: RFC 3339 with milliseconds, in UTC.

@@ -30,6 +30,6 @@ type Consumer struct {
 	Tag string
 	// AutoAck says that the broker forgets a message when it sends it.
 	AutoAck bool
-	// Connection is the name of its connection. Empty where it is not known.
-	Connection string
+	// Connection is the name of its connection, and User its user. Empty where they are not known.
+	Connection, User string
 }

@@ -27,6 +27,14 @@ const (
 	ArgAlternateExchange    = "alternate-exchange"
 )
 
+// Properties of a connection of a processor, while work queues are in outage: tables with the time,
+// as in RFC 3339, by the name of the work queue. The processor saw the outage begin then, or has
+// known of it since then and may have started later than the outage.
+const (
+	PropertyInOutageSince       = "dlxctl-in-outage-since"
+	PropertyInOutageSinceBefore = "dlxctl-in-outage-since-before"
+)
+
 // Keys of policies that dlxctl reads or writes. [PolicyKey] makes them of arguments.
 const (
 	KeyMessageTTL           = "message-ttl"

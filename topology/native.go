@@ -11,6 +11,9 @@ const (
 	EngineNative    = "native"
 )
 
+// EngineLevels is the other engine of a delay.
+const EngineLevels = "levels"
+
 // FirstNative is the first version of RabbitMQ to which dlxctl leaves the retries of a queue.
 const FirstNative = "4.3.1"
 

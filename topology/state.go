@@ -85,6 +85,9 @@ type Usage struct {
 	// Oldest is the timestamp of the message at the head of the queue. Zero: not known. The broker
 	// reports it for classic queues whose publishers set it.
 	Oldest time.Time `json:"-"`
+	// NextDue is when the first message that RabbitMQ 4.3 delays is due, by statistics that are up to
+	// 12 seconds old. Zero: there is none, or it is not known.
+	NextDue time.Time `json:"-"`
 }
 
 // MayBeConsumed reports whether the queue has consumers, or may have some.
@@ -123,6 +126,13 @@ type Traffic struct {
 	Acknowledged int64
 	// Redelivering is in how many steps of the time messages were redelivered.
 	Redelivering int
+}
+
+// Began is when an outage of a work queue began, as far as processors know.
+type Began struct {
+	At time.Time
+	// AtLeast says that no processor saw it begin: it may have begun before.
+	AtLeast bool
 }
 
 // Still reports whether no message was delivered or acknowledged.

@@ -70,7 +70,7 @@ func Printable(s string) string {
 		return s
 	}
 	var b strings.Builder
-	for _, r := range s { // a byte that is no UTF-8 is U+FFFD
+	for _, r := range s { // a byte that is not UTF-8 is U+FFFD
 		if unicode.IsGraphic(r) {
 			b.WriteRune(r)
 		} else {

@@ -255,7 +255,7 @@ const (
 	KindQueue    Kind = "queue"
 	KindBinding  Kind = "binding"
 	KindPolicy   Kind = "policy"
-	// KindTopology is no object of a broker. Changes of it are blocked, and speak of
+	// KindTopology is not an object of a broker. Changes of it are blocked, and speak of
 	// the topology as a whole.
 	KindTopology Kind = "topology"
 )

@@ -47,7 +47,7 @@ func TestWarningsOfThePage(t *testing.T) {
 	}
 	for _, name := range topology.AcceptableWarnings() {
 		if !slices.Contains(names, name) {
-			t.Errorf("%s can be accepted, and is no warning", name)
+			t.Errorf("%s can be accepted, and is not a warning", name)
 		}
 	}
 }

@@ -83,7 +83,7 @@ func TestProtobufThatLooksLikeBase64(t *testing.T) {
 }
 
 // Random tokens in base64 stay text.
-func TestRandomTokensAreNoProtobuf(t *testing.T) {
+func TestRandomTokensAreNotProtobuf(t *testing.T) {
 	t.Parallel()
 	d := decoder(t)
 	const rounds = 20_000

@@ -33,7 +33,7 @@ func (r *reading) unwrap(declared string) {
 	size := len(r.body)
 	for _, name := range slices.Backward(names) {
 		name = strings.ToLower(strings.TrimSpace(name))
-		if isNoEncoding(name) || len(r.body) == 0 {
+		if withoutEncoding(name) || len(r.body) == 0 {
 			continue
 		}
 		out, l, err := undo(name, r.body, size)
@@ -45,8 +45,8 @@ func (r *reading) unwrap(declared string) {
 	}
 }
 
-// isNoEncoding reports names that change nothing. Several clients put the character set there.
-func isNoEncoding(name string) bool {
+// withoutEncoding reports names that change nothing. Several clients put the character set there.
+func withoutEncoding(name string) bool {
 	switch name {
 	case "", "identity", "none", "utf-8", "utf8", "us-ascii", "ascii", "binary", "8bit", "7bit":
 		return true
@@ -221,7 +221,7 @@ func better(decoded []byte) bool {
 	return len(decoded) >= shortest && utf8.Valid(decoded) && controls(decoded) == 0
 }
 
-// begins reports whether the first character that is no space is one of these.
+// begins reports whether the first character that is not a space is one of these.
 func begins(body []byte, first string) bool {
 	body = bytes.TrimLeft(body, " \t\r\n")
 	return len(body) > 0 && strings.IndexByte(first, body[0]) >= 0

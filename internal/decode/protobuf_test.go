@@ -401,7 +401,7 @@ func TestDecodeRawProtobuf(t *testing.T) {
 }
 
 // Random bytes are rarely taken for protobuf, and never when a byte is left over.
-func TestRandomBytesAreNoProtobuf(t *testing.T) {
+func TestRandomBytesAreNotProtobuf(t *testing.T) {
 	t.Parallel()
 	var d decode.Decoder
 	const rounds = 20_000

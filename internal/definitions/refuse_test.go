@@ -57,11 +57,11 @@ func TestReadRefuses(t *testing.T) {
 			`{"error":"not_authorized","reason":"Login failed"}`,
 			`f.json:1:1: it is an error of the management API: "not_authorized"; repeat the request with a user who may read the virtual host`,
 		},
-		"queues that are no list": {
+		"queues that are not a list": {
 			`{"queues": {"q": {}}}`,
 			`f.json:1:12: queues is an object; it must be a list, in [ ]`,
 		},
-		"a queue that is no object": {
+		"a queue that is not an object": {
 			`{"queues": [7]}`,
 			`f.json:1:13: an element of queues is 7; it must be an object, in { }`,
 		},
@@ -74,7 +74,7 @@ func TestReadRefuses(t *testing.T) {
 			"f.json:2:26: durable of queue \"q\" is \"yes\"; it must be true or false\n" +
 				"f.json:3:10: name of a queue is 7; it must be text in quotes",
 		},
-		"arguments that are no object": {
+		"arguments that are not an object": {
 			`{"queues": [{"name": "q", "arguments": "x"}]}`,
 			`f.json:1:40: arguments of queue "q" is "x"; it must be an object, in { }`,
 		},

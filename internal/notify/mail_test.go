@@ -126,7 +126,7 @@ func TestNoMessageAddsAHeader(t *testing.T) {
 	}
 }
 
-// A password that is wrong is no notice, and in no log. A mailbox that is refused is for good.
+// A password that is wrong is in no notice, and in no log. A mailbox that is refused is for good.
 func TestAMailThatIsRefused(t *testing.T) {
 	t.Parallel()
 	port, _ := brokertest.MailServer(t, "SMTP_USER=alerts", "SMTP_PASSWORD=right")

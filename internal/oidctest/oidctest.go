@@ -117,7 +117,7 @@ func Back(tb testing.TB, c *http.Client, address, name string) string {
 	resp, text := Fetch(tb, c, "GET", address, nil)
 	id := regexp.MustCompile(`name="id" value="([^"]+)"`).FindStringSubmatch(text)
 	if id == nil {
-		tb.Fatalf("%s is no form: %s", resp.Request.URL, text)
+		tb.Fatalf("%s is not a form: %s", resp.Request.URL, text)
 	}
 	login := resp.Request.URL
 	login.RawQuery, login.Path = "", "/login/username"

@@ -300,7 +300,7 @@ func TestDecide(t *testing.T) {
 			})),
 		},
 
-		"a key that is no address is parked": {
+		"a key that is not an address is parked": {
 			shop(),
 			amqp091.Delivery{RoutingKey: "order.placed", Headers: amqp091.Table{"mine": "yes"}},
 			toUnroutable("order.placed", amqp091.Table{

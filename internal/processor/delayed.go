@@ -26,7 +26,15 @@ type delayHandler struct {
 // Move decides about a message.
 func (h *delayHandler) Move(d amqp091.Delivery) relay.Move {
 	h.probe.Taken()
-	return h.move(d, h.rules.Decide(failure(d), time.Now()))
+	return h.move(d, h.rules.Decide(delayedMessage(d), time.Now()))
+}
+
+// delayedMessage returns what the rules look at of a message of a delay.
+func delayedMessage(d amqp091.Delivery) retry.Message {
+	m := failure(d)
+	m.Texts = []string{d.ContentType, d.ContentEncoding, d.CorrelationId, d.ReplyTo, d.MessageId, d.Type, d.AppId}
+	m.Timestamp = d.Timestamp
+	return m
 }
 
 func (h *delayHandler) move(d amqp091.Delivery, made retry.DelayDecision) relay.Move {
@@ -50,16 +58,21 @@ func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) 
 			"unroutable_queue", tried.Exchange, "error", reason)
 		return m
 	case h.absent(m.Exchange), tried.Outcome == retry.Waits:
-		return h.move(d, h.rules.Again(failure(d), tried, now))
+		return h.move(d, h.rules.Again(delayedMessage(d), tried, now))
 	default:
 		return h.move(d, h.rules.ToUnroutable(failure(d), retry.Refused, reason, now))
 	}
 }
 
-// Moved logs a message that is in the unroutable queue now.
+// Moved records how late a message came that was due, and logs one that is in the unroutable queue
+// now.
 func (h *delayHandler) Moved(d amqp091.Delivery, m relay.Move) {
 	h.probe.Passed()
-	if made, _ := m.Note.(retry.DelayDecision); made.Outcome == retry.NotTaken {
+	made, _ := m.Note.(retry.DelayDecision)
+	if made.Outcome == retry.Due && made.Timed {
+		h.probe.Late(time.Since(made.DueAt))
+	}
+	if made.Outcome == retry.NotTaken {
 		h.probe.NotDelayed(string(made.Cause))
 		h.describe(d).ErrorContext(context.Background(), "moved message to the unroutable queue",
 			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", made.Error)

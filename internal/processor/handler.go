@@ -172,7 +172,7 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 			h.probe.Retried(d.Queue, d.Tier.Delay, d.At)
 		}
 		if d.Said.Unread != "" {
-			describe(h.trouble, d).With(h.said(d)...).WarnContext(ctx, "ignored a retry-after that is no time")
+			describe(h.trouble, d).With(h.said(d)...).WarnContext(ctx, "ignored a retry-after that is not a time")
 		}
 		if h.log.Enabled(ctx, slog.LevelDebug) {
 			describe(h.log, d).DebugContext(ctx, "retried message",
@@ -208,24 +208,32 @@ func (h *handler) notify(event string, d decision, work topology.WorkQueue, dest
 }
 
 // said returns the beginning of what the consumer said about the failure, for a log, masked by the
-// rules of its queue.
+// rules of its queue. What may be the publisher's has names of its own.
 func (h *handler) said(d decision) []any {
-	if d.Said.Error == "" && d.Said.Type == "" && d.Said.Unread == "" {
-		return nil
+	var out []any
+	if d.Said.Error != "" || d.Said.Type != "" || d.Said.Unread != "" {
+		kind, line := h.shown(d, d.Said.Type, d.Said.Error)
+		out = append(out, "error_type", kind, "error", line)
 	}
-	said := notify.Shown{Error: d.Said.Error, ErrorType: d.Said.Type}
-	if h.show != nil {
-		said = h.show(notify.Message{Queue: d.Queue, Headers: d.Headers, Error: said.Error, ErrorType: said.ErrorType})
+	if d.Annotated != (retry.Annotated{}) {
+		kind, line := h.shown(d, d.Annotated.Type, d.Annotated.Error)
+		out = append(out, "annotated_error_type", kind, "annotated_error", line)
 	}
-	line, _, _ := strings.Cut(said.Error, "\n")
-	out := []any{"error_type", said.ErrorType, "error", text.Fit(line, longestSaid)}
-	if unread := d.Said.Unread; unread != "" {
-		if h.show != nil {
-			unread = h.show(notify.Message{Queue: d.Queue, Headers: d.Headers, Error: unread}).Error
-		}
+	if d.Said.Unread != "" {
+		_, unread := h.shown(d, "", d.Said.Unread)
 		out = append(out, "retry_after_unread", unread)
 	}
 	return out
+}
+
+// shown returns the type and the first line of an error as a log shows them.
+func (h *handler) shown(d decision, kind, problem string) (shownType, line string) {
+	said := notify.Shown{Error: problem, ErrorType: kind}
+	if h.show != nil {
+		said = h.show(notify.Message{Queue: d.Queue, Headers: d.Headers, Error: problem, ErrorType: kind})
+	}
+	line, _, _ = strings.Cut(said.Error, "\n")
+	return said.ErrorType, text.Fit(line, longestSaid)
 }
 
 // describe returns a logger that names a message.

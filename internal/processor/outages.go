@@ -41,6 +41,7 @@ type deliveries struct {
 	probe      *monitor.Probe
 	processors int64
 	since      time.Time // when the outage began. Zero: there is none
+	before     bool      // the outage may have begun before
 	waited     int       // how often a message of the queue waited, since then, and did not die
 }
 
@@ -110,12 +111,15 @@ func (o *outages) begin(ctx context.Context) error {
 	return nil
 }
 
-// run reads statistics until ctx ends.
+// run reads statistics, and tells the broker what they show, until ctx ends.
 func (o *outages) run(ctx context.Context) {
 	if o == nil {
 		return
 	}
 	defer o.api.Close()
+	var announcing sync.WaitGroup
+	defer announcing.Wait()
+	announcing.Go(func() { o.announce(ctx) })
 	tick := time.NewTicker(broker.Tick)
 	defer tick.Stop()
 	for {
@@ -176,7 +180,7 @@ func (o *outages) count(ctx context.Context, counted map[string]management.Deliv
 		}
 		switch out := q.window.Out(); {
 		case out && q.since.IsZero():
-			q.since, q.waited = now, 0
+			q.since, q.before, q.waited = now, !q.window.SawBegin(), 0
 			o.begins(ctx, q)
 		case !out && !q.since.IsZero():
 			o.ends(ctx, q, now.Sub(q.since))

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,9 +20,12 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -213,14 +217,14 @@ func TestAnOutageMakesNoDeadLetters(t *testing.T) {
 				v := s.serve(t, &service{says: says})
 				v.down.Store(true)
 				s.send(t, ids(0, 200)...)
-				log.says(t, "work queue is in outage")
+				log.says(t, "work queue is in outage:")
 				if got := page.scrape(t).sum("dlxctl_queue_in_outage", "queue", "billing", "owner", "team-billing"); got != 1 {
 					t.Errorf("the gauge is %d", got)
 				}
 				pause(t, 5*time.Second)
 				v.down.Store(false)
 				s.allDone(t, v, 200)
-				begins := func() int { return len(log.with("work queue is in outage")) }
+				begins := func() int { return len(log.with("work queue is in outage:")) }
 				brokertest.Eventually(t, "the outage to end", func() bool {
 					return len(log.with("outage of a work queue has ended")) == begins()
 				})
@@ -241,7 +245,7 @@ func TestAnOutageMakesNoDeadLetters(t *testing.T) {
 }
 
 // Ten messages that always fail, among thousands that do not, become dead letters, and no outage.
-func TestPoisonIsNoOutage(t *testing.T) {
+func TestPoisonIsNotAnOutage(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, outageFile("{}"))
 	p := s.processor(t)
@@ -257,13 +261,32 @@ func TestPoisonIsNoOutage(t *testing.T) {
 	if done, doubled := v.handled(); done != 1990 || doubled > 0 {
 		t.Errorf("%d done, %d doubled", done, doubled)
 	}
-	if lines := log.with("outage"); len(lines) > 0 {
+	if lines := log.with("work queue is in outage:"); len(lines) > 0 {
 		t.Errorf("the log says %q", lines)
 	}
 	for id := range s.drain(t, "billing.dead") {
 		if !v.poison[id] {
 			t.Errorf("%s is dead", id)
 		}
+	}
+}
+
+// child starts a second processor, in a process of its own, and returns what kills it.
+func (s *stage) child(t *testing.T) (kill func()) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$") //nolint:gosec // this test binary
+	c.Env = append(os.Environ(), childURL+"="+s.target.URL, childAPI+"="+s.target.API, childFile+"="+s.file)
+	c.Stderr = os.Stderr
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.Eventually(t, "two processors", func() bool { return s.consumers(t, "shop.standard.failed") == 2 })
+	return func() {
+		t.Helper()
+		if err := c.Process.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Wait() // killed
 	}
 }
 
@@ -275,27 +298,18 @@ func TestProcessorsComeAndGoInAnOutage(t *testing.T) {
 	p := s.processor(t)
 	log := listen(t, p)
 	stop := run(t, p)
-	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$") //nolint:gosec // this test binary
-	c.Env = append(os.Environ(), childURL+"="+s.target.URL, childAPI+"="+s.target.API, childFile+"="+s.file)
-	c.Stderr = os.Stderr
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	brokertest.Eventually(t, "two processors", func() bool { return s.consumers(t, "shop.standard.failed") == 2 })
+	kill := s.child(t)
 	v := s.serve(t, &service{})
 	v.down.Store(true)
 	s.send(t, ids(0, 200)...)
-	log.says(t, "work queue is in outage")
-	if err := c.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	_ = c.Wait() // killed
+	log.says(t, "work queue is in outage:")
+	kill()
 	pause(t, 2*time.Second)
 	stop()
 	next := s.processor(t)
 	log = listen(t, next)
 	run(t, next)
-	log.says(t, "work queue is in outage") // it knows that again, by itself
+	log.says(t, "work queue is in outage:") // it knows that again, by itself
 	v.down.Store(false)
 	brokertest.Eventually(t, "all messages to be done", func() bool { done, _ := v.handled(); return done == 200 })
 	_, doubled := v.handled()
@@ -304,6 +318,147 @@ func TestProcessorsComeAndGoInAnOutage(t *testing.T) {
 	}
 	t.Logf("0 lost, %d doubled", doubled)
 	log.says(t, "outage of a work queue has ended")
+}
+
+// The broker tells a user without any right, but for the tag monitoring, since when a work queue is
+// in outage: while a processor lives that knows it, one more is killed, and until the outage is
+// over. One that has started later says that it may have begun before.
+func TestTheBrokerTellsSinceWhenAQueueIsInOutage(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, outageFile("{}"))
+	eyes, err := management.New(s.endpoint(t, s.target.User(t, "monitoring", "^$", "^$", "^$")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer eyes.Close()
+	failed := []string{"shop.standard.failed"}
+	tells := func(what string, ok func(began topology.Began, out bool) bool) (told topology.Began) {
+		t.Helper()
+		brokertest.Eventually(t, what, func() bool {
+			all, err := eyes.InOutage(t.Context(), failed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began, out := all["billing"]
+			told = began
+			return len(all) <= 1 && ok(began, out)
+		}, func() string { return fmt.Sprint(told) })
+		return told
+	}
+	stop := run(t, s.processor(t))
+	kill := s.child(t)
+	v := s.serve(t, &service{})
+	s.send(t, ids(0, 200)...)
+	s.allDone(t, v, 200)
+	pause(t, 5*broker.Tick) // statistics show that
+	tells("no outage", func(_ topology.Began, out bool) bool { return !out })
+	v.down.Store(true)
+	begin := time.Now().Add(-time.Second) // what is told has no fractions
+	s.send(t, ids(1000, 1200)...)
+	told := tells("the begin", func(_ topology.Began, out bool) bool { return out })
+	if told.AtLeast || told.At.Before(begin) || told.At.After(time.Now()) {
+		t.Errorf("it has begun %+v, sent at %s", told, begin)
+	}
+	report := status.Make(s.topology, s.inspect(t, eyes), status.Options{
+		At: told.At.Local(), InOutage: map[string]topology.Began{"billing": told},
+	})
+	if i := slices.IndexFunc(report.Problems, func(p status.Problem) bool { return p.Name == "outage" }); i < 0 ||
+		!strings.HasPrefix(report.Problems[i].Text, "billing: in outage since "+told.At.Local().Format("15:04")) {
+		t.Errorf("problems: %+v", report.Problems)
+	} else {
+		t.Log(report.Problems[i].Text)
+	}
+	kill()
+	brokertest.Eventually(t, "one processor", func() bool { return s.consumers(t, failed[0]) == 1 })
+	s.reopens(t, eyes, "dlxctl process shop outages")
+	told = tells("the begin, by the other one", func(_ topology.Began, out bool) bool { return out })
+	if told.AtLeast || told.At.Before(begin) {
+		t.Errorf("the other one says %+v", told)
+	}
+	stop()
+	run(t, s.processor(t))
+	next := tells("the begin, by the next one", func(_ topology.Began, out bool) bool { return out })
+	if !next.AtLeast || next.At.Before(told.At) {
+		t.Errorf("the next one says %+v, the one before said %+v", next, told)
+	}
+	v.down.Store(false)
+	brokertest.Eventually(t, "all messages to be done", func() bool { done, _ := v.handled(); return done == 400 })
+	tells("the end", func(_ topology.Began, out bool) bool { return !out })
+	if _, doubled := v.handled(); doubled > prefetch || s.ready(t, "billing.dead") > 0 {
+		t.Errorf("%d doubled, more than can have been in flight at the kill, %d dead", doubled, s.ready(t, "billing.dead"))
+	}
+}
+
+// A processor that cannot tell since when a queue is in outage says so once, and does all else that
+// it does in an outage. It tells as soon as it can.
+func TestAnOutageThatCannotBeTold(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, outageFile("{}"))
+	p, user := s.processor(t), s.target.User(t, "management", ".*", ".*", ".*")
+	p.Endpoint = s.endpoint(t, user)
+	log := listen(t, p)
+	run(t, p)
+	brokertest.Eventually(t, "a processor", func() bool { return s.consumers(t, "shop.standard.failed") == 1 })
+	limit := "user-limits/" + p.Endpoint.AMQP.User + "/max-connections"
+	s.target.Call(t, http.MethodPut, limit, map[string]int{"value": 0})
+	v := s.serve(t, &service{})
+	v.down.Store(true)
+	s.send(t, ids(0, 200)...)
+	const line = "cannot announce outages to the broker"
+	log.says(t, line)
+	pause(t, 3*broker.Tick)
+	if n := len(log.with(line)); n != 1 {
+		t.Errorf("it says %d times that it cannot tell", n)
+	}
+	s.target.Call(t, http.MethodDelete, limit, nil)
+	m, err := management.New(s.endpoint(t, s.target))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	brokertest.Eventually(t, "the begin", func() bool {
+		all, err := m.InOutage(t.Context(), []string{"shop.standard.failed"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !all["billing"].At.IsZero()
+	})
+	v.down.Store(false)
+	s.allDone(t, v, 200)
+}
+
+// reopens closes the only connection of this name, and waits for another one.
+func (s *stage) reopens(t *testing.T, m *management.Client, name string) {
+	t.Helper()
+	open := func() (out []string) {
+		all, err := m.Connections(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for address, n := range all {
+			if n.String() == name {
+				out = append(out, address)
+			}
+		}
+		return out
+	}
+	var before []string
+	brokertest.Eventually(t, "one "+name, func() bool { before = open(); return len(before) == 1 })
+	s.target.Call(t, http.MethodDelete, "connections/"+url.PathEscape(before[0]), nil)
+	brokertest.Eventually(t, "another "+name, func() bool {
+		now := open()
+		return len(now) == 1 && now[0] != before[0]
+	})
+}
+
+// inspect reads the virtual host.
+func (s *stage) inspect(t *testing.T, m *management.Client) topology.State {
+	t.Helper()
+	state, err := m.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
 }
 
 // In an outage, what no retry helps is dead at once, and what waits longer than the file allows
@@ -318,7 +473,7 @@ func TestWhatDiesInAnOutage(t *testing.T) {
 	v := s.serve(t, &service{forbid: map[string]bool{"m-500": true}})
 	v.down.Store(true)
 	s.send(t, ids(0, 100)...)
-	log.says(t, "work queue is in outage")
+	log.says(t, "work queue is in outage:")
 	s.send(t, "m-500")
 	m := s.bury(t, "billing.dead")
 	if m.MessageId != "m-500" || m.Headers["retry-reason"] != "permanent" || m.Headers["retry-attempts"] != int64(1) {
@@ -349,7 +504,7 @@ func TestARateForWhatWaited(t *testing.T) {
 	v := s.serve(t, &service{})
 	v.down.Store(true)
 	s.send(t, ids(0, 200)...)
-	log.says(t, "work queue is in outage")
+	log.says(t, "work queue is in outage:")
 	stop()
 	next := s.processor(t)
 	run(t, next)
@@ -381,7 +536,7 @@ func TestOutagesNeedStatistics(t *testing.T) {
 	v := s.serve(t, &service{})
 	v.down.Store(true)
 	s.send(t, ids(0, 100)...)
-	log.says(t, "work queue is in outage")
+	log.says(t, "work queue is in outage:")
 	v.down.Store(false)
 	s.allDone(t, v, 100)
 }
@@ -443,7 +598,7 @@ func TestTheExchangeOfOutagesIsGone(t *testing.T) {
 	v := s.serve(t, &service{})
 	v.down.Store(true)
 	s.send(t, ids(0, 100)...)
-	log.says(t, "work queue is in outage")
+	log.says(t, "work queue is in outage:")
 	gone := s.topology.Backoffs[0].Outage.Exchange()
 	if err := s.eyes.ExchangeDelete(gone, false, false); err != nil { // what waits returns by another one
 		t.Fatal(err)
@@ -491,7 +646,7 @@ func TestTheKeyComesAndGoes(t *testing.T) {
 	stop()
 	stop = run(t, next)
 	published := brokertest.PublishEvery(t, s.ch, "events", "a", brokertest.Pause(2*time.Millisecond))
-	log.says(t, "work queue is in outage")
+	log.says(t, "work queue is in outage:")
 	brokertest.Eventually(t, "messages to wait", func() bool { return s.ready(t, "shop.standard.retry.outage") > 0 })
 	s.change(t, mustCompile(t, without)) // while the processor has the previous file
 	pause(t, time.Second)
@@ -588,4 +743,54 @@ func TestAQueueThatWorkedMakesNoDeadLetters(t *testing.T) {
 			s.allDone(t, v, published())
 		})
 	}
+}
+
+// However many queues are in outage, and however long their names are, what a connection tells fits
+// the smallest frame. It tells the longest outages.
+func TestManyQueuesInOutage(t *testing.T) {
+	t.Parallel()
+	const queues = 40
+	file := outageFile("{of: 1}")
+	long := strings.Repeat("x", 200)
+	for i := range queues {
+		file += fmt.Sprintf("  - {name: %s-%02d}\n", long, i)
+	}
+	s := newStage(t, file)
+	m, err := management.New(s.endpoint(t, s.target))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	p := s.processor(t)
+	log := listen(t, p)
+	run(t, p)
+	ch := s.target.Channel(t)
+	for i := range queues {
+		name := fmt.Sprintf("%s-%02d", long, i)
+		deliveries, err := ch.Consume(name, "", false, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for d := range deliveries {
+				if d.Reject(false) != nil {
+					return // the test is over
+				}
+			}
+		}()
+		brokertest.PublishConfirmed(t, s.ch, "", name, amqp091.Publishing{MessageId: name})
+	}
+	brokertest.Eventually(t, "all to be in outage", func() bool {
+		return len(log.with("work queue is in outage:")) == queues
+	})
+	told := 0
+	brokertest.Eventually(t, "8 to be told", func() bool {
+		all, err := m.InOutage(t.Context(), []string{"shop.standard.failed"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told = len(all)
+		return told == 2000/(len(long)+len("-00")+len("2026-11-27T02:10:00Z")+6)
+	}, func() string { return fmt.Sprint(told) })
+	log.calm(t)
 }

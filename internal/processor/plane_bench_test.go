@@ -29,6 +29,9 @@ type outage struct {
 	prefetch int // dead_letter_worker_consumer_prefetch
 	queues   int // work queues
 	backoffs int // of these queues, and so how many failed queues and retry queues there are
+	// native lets RabbitMQ retry (engine: native): the service rejects with requeue, and no processor
+	// runs.
+	native bool
 }
 
 // BenchmarkPlane measures how late retries are when everything fails, and where the messages wait
@@ -53,11 +56,21 @@ func benchOutages(b *testing.B, nodes []*brokertest.Server) {
 		rates = []int{1000, 2000, 5000, 0}
 	}
 	for _, rate := range rates {
-		for _, o := range []outage{{rate, 32, 1, 1}, {rate, 512, 1, 1}, {rate, 32, 4, 4}, {rate, 32, 4, 1}} {
-			if o.queues != o.backoffs && !allPoints() {
+		for _, o := range []outage{
+			{rate, 32, 1, 1, false},
+			{rate, 512, 1, 1, false},
+			{rate, 32, 4, 4, false},
+			{rate, 32, 4, 1, false},
+			{rate, 32, 1, 1, true},
+		} {
+			target := nodes[0].Target()
+			if o.queues != o.backoffs && !allPoints() || o.native && !target.AtLeast("4.3") {
 				continue
 			}
 			name := fmt.Sprintf("rate=%d/prefetch=%d/queues=%d/backoffs=%d", rate, o.prefetch, o.queues, o.backoffs)
+			if o.native {
+				name = fmt.Sprintf("rate=%d/native", rate)
+			}
 			b.Run(name, func(b *testing.B) {
 				for b.Loop() {
 					o.measure(b, nodes)
@@ -75,16 +88,22 @@ func (o outage) measure(b *testing.B, nodes []*brokertest.Server) {
 		n.Ctl(b, "eval", fmt.Sprintf("application:set_env(rabbit, dead_letter_worker_consumer_prefetch, %d), "+
 			"application:set_env(rabbit, quorum_tick_interval, 500).", o.prefetch))
 	}
-	backoffs, queues := "", ""
+	backoffs, queues, engine := "", "", ""
+	if o.native {
+		engine = "engine: native, "
+	}
 	for i := range o.backoffs {
-		backoffs += fmt.Sprintf("  quick%d: {tiers: [2s]}\n", i)
+		backoffs += fmt.Sprintf("  quick%d: {%stiers: [2s]}\n", i, engine)
 	}
 	for i := range o.queues {
 		queues += fmt.Sprintf("  - {name: work%d, backoff: quick%d}\n", i, i%o.backoffs)
 	}
 	file := "version: 1\nname: shop\ndefaults: {dead: shared}\nbackoff:\n" + backoffs + "queues:\n" + queues
 	s := onNode(b, nodes[0], file)
-	stop := startProcessor(b, s, 0)
+	stop := func() {}
+	if !o.native {
+		stop = startProcessor(b, s, 0)
+	}
 	n := o.rate * outageSeconds
 	if o.rate == 0 {
 		n = burst
@@ -142,7 +161,7 @@ func (o outage) rejectAll(b *testing.B, ch *amqp091.Channel, n int) (late func()
 		if err != nil {
 			b.Fatal(err)
 		}
-		go func() { ended <- rejectTwice(b, deliveries, n/o.queues) }()
+		go func() { ended <- rejectTwice(b, deliveries, n/o.queues, o.native) }()
 	}
 	return func() []time.Duration {
 		var all []time.Duration
@@ -156,7 +175,7 @@ func (o outage) rejectAll(b *testing.B, ch *amqp091.Channel, n int) (late func()
 
 // rejectTwice rejects deliveries until each of n messages has come twice, and returns how late they
 // came the second time.
-func rejectTwice(b *testing.B, deliveries <-chan amqp091.Delivery, n int) (late []time.Duration) {
+func rejectTwice(b *testing.B, deliveries <-chan amqp091.Delivery, n int, requeue bool) (late []time.Duration) {
 	b.Helper()
 	rejected := map[string]time.Time{}
 	for d := range deliveries {
@@ -165,7 +184,7 @@ func rejectTwice(b *testing.B, deliveries <-chan amqp091.Delivery, n int) (late 
 		} else {
 			rejected[d.MessageId] = time.Now()
 		}
-		if err := d.Reject(false); err != nil {
+		if err := d.Reject(requeue); err != nil {
 			b.Error(err)
 			break
 		}

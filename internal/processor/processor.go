@@ -108,6 +108,11 @@ func (p *Processor) Run(ctx context.Context) error {
 	watching, end := context.WithCancel(ctx)
 	defer end()
 	watch.Go(func() { out.run(watching) })
+	for _, d := range p.Topology.Delays {
+		if d.Timer != "" {
+			watch.Go(func() { p.runTimer(watching, d, probes.OfQueue(d.Timer)) })
+		}
+	}
 	queues := p.failedQueues(probes, out, trouble, dead)
 	for {
 		group, each := errgroup.WithContext(ctx)

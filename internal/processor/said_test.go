@@ -316,8 +316,18 @@ func TestTheLogSaysWhy(t *testing.T) {
 		"retry-after": "after 4711",
 	})
 	s.bury(t, "billing.dead")
+	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "m-2", Headers: amqp091.Table{
+		"x-opt-error": "card 4711 is unknown\nsecond line", "x-opt-error-type": "CardError",
+	}})
+	for range 4 {
+		reject(t, s.take(t, "billing"))
+	}
+	s.bury(t, "billing.dead")
 	stop()
 	end()
+	if got := log.String(); !strings.Contains(got, `annotated_error_type=CardError annotated_error="card *** is unknown"`) {
+		t.Errorf("the log is:\n%s", got)
+	}
 	if got := log.String(); !strings.Contains(got, `reason=permanent attempts=2`) ||
 		!strings.Contains(got, `error_type=CardError error="card *** is unknown"`) ||
 		!strings.Contains(got, "ignored a retry-after") || strings.Count(got, `retry_after_unread="after ***"`) != 2 {

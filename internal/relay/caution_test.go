@@ -211,7 +211,7 @@ func TestNoMessageIsRepublishedWithoutEnd(t *testing.T) {
 // A node that stops, or an operator who closes connections, says nothing about the message that
 // was alone on its way, however often it happens. Nor does an internal error that comes once, or a
 // connection that is lost without a reason three times in a row.
-func TestANodeThatStopsIsNoMessagesFault(t *testing.T) {
+func TestANodeThatStopsIsNotTheFaultOfAMessage(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		err   amqp.ClosedError

@@ -288,7 +288,7 @@ func (h holding) Stop() error {
 }
 
 // A drive over connections that live longer closes its channels. On a silent connection that may
-// hang: it ends with the grace period, and is no error of a drive that had nothing in flight.
+// hang: it ends with the grace period, and is not an error of a drive that had nothing in flight.
 func TestDriveOverASilentConnection(t *testing.T) {
 	t.Parallel()
 	s := newDrives(t)

@@ -31,6 +31,8 @@ const (
 	// soonest is how long to wait at least before a message is published again while messages are
 	// moved one by one.
 	soonest = 10 * time.Millisecond
+	// roomPause is the pause before Room is asked again.
+	roomPause = 20 * time.Millisecond
 	// lookTime is how often to check whether a confirm is missing while later ones have arrived.
 	lookTime = 500 * time.Millisecond
 )
@@ -60,6 +62,7 @@ type loop struct {
 	jobs       []*job          // in the order of delivery
 	unsettled  map[uint64]*job // by the number that Publish returned
 	waiting    []*job          // refused, to be published again
+	behind     []*job          // wait for room
 	timer      *time.Timer     // runs out when the first of waiting is due
 	gaveUp     bool            // the last message that was nacked repeatedly was given up
 	settled    bool            // there may be something to acknowledge
@@ -88,6 +91,10 @@ func (l *loop) delivered(d amqp091.Delivery, ok bool) error {
 		d = l.Source.Take(d)
 		j := &job{delivery: d, move: l.Handler.Move(d), taken: time.Now()}
 		l.jobs = append(l.jobs, j)
+		if l.Room != nil {
+			l.behind = append(l.behind, j)
+			return nil
+		}
 		return l.publish(j)
 	}
 	if l.canceled {
@@ -95,6 +102,27 @@ func (l *loop) delivered(d amqp091.Delivery, ok bool) error {
 		return nil
 	}
 	return l.Source.Err()
+}
+
+// advance publishes the messages for which there is room, in their order.
+func (l *loop) advance() error {
+	for len(l.behind) > 0 && !l.stopping && (l.OneByOne == 0 || len(l.unsettled) == 0) && l.Room() {
+		j := l.behind[0]
+		l.behind = l.behind[1:]
+		if err := l.publish(j); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// crowded returns a channel that fires when Room is to be asked again. Nil: no message waits for
+// that.
+func (l *loop) crowded() <-chan time.Time {
+	if len(l.behind) == 0 || l.stopping {
+		return nil
+	}
+	return time.After(roomPause)
 }
 
 func (l *loop) publish(j *job) error {

@@ -114,8 +114,11 @@ type Relay struct {
 	// Caution.Begin sets this field and those below.
 	Hold func(d amqp091.Delivery, m Move) bool
 	// Admit is received from before each message is taken in: what sends to it sets the pace. Run
-	// finds the queue empty only when it may take another message. Nil is no limit.
+	// finds the queue empty only when it may take another message. Nil means no limit.
 	Admit <-chan struct{}
+	// Room reports whether a message may be published now. If not, it and those behind it wait in
+	// their order, and Room is asked again. Nil: each may.
+	Room func() bool
 	// OneByOne makes Run have one message at a time between its publish and its acknowledgement,
 	// for as many messages. Zero is off.
 	OneByOne int
@@ -201,6 +204,9 @@ func (l *loop) run(ctx context.Context) error {
 		if err := l.passed(); err != nil {
 			return err
 		}
+		if err := l.advance(); err != nil {
+			return err
+		}
 		if done, err := l.finished(); done || err != nil {
 			return err
 		}
@@ -225,6 +231,7 @@ func (l *loop) run(ctx context.Context) error {
 			if err := l.again(); err != nil {
 				return err
 			}
+		case <-l.crowded(): // to advance
 		case now := <-look.C:
 			if err := l.late(now); err != nil {
 				return err

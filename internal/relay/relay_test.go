@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -504,6 +505,30 @@ func TestAdmitSetsThePace(t *testing.T) {
 		if err := end(); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// Without room, messages wait in their order, and a run that is stopped leaves them to the broker.
+func TestRoomKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		var places atomic.Int64
+		places.Store(1)
+		_, end := l.start(t, relay.Relay{Room: func() bool { return places.Add(-1) >= 0 || places.Add(1) > 0 }})
+		l.deliver(1, 4)
+		l.expect(t, "publish 1")
+		l.confirm(1)
+		sleep(time.Minute)
+		l.expect(t, "moved 1", "ack 1 true")
+		places.Add(2)
+		sleep(time.Second)
+		l.expect(t, "publish 2", "publish 3")
+		l.confirm(2, 3)
+		l.expect(t, "moved 2", "moved 3", "ack 3 true")
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+		l.expect(t, "cancel")
 	})
 }
 

@@ -25,6 +25,10 @@ type Message struct {
 	Headers map[string]any
 	// UserID and Expiration are the properties of these names.
 	UserID, Expiration string
+	// Texts are the other properties that are texts, and Timestamp is the one of this name. Only the
+	// rules of a delay with a timer look at them.
+	Texts     []string
+	Timestamp time.Time
 	// Size returns how large the content header of the message is with other headers, in bytes.
 	// Nil: any size fits.
 	Size func(headers map[string]any) int
@@ -77,6 +81,8 @@ type Decision struct {
 	FirstFailedAt string
 	// Said is what the consumer said about the failure.
 	Said Said
+	// Annotated is what its consumer or its publisher says.
+	Annotated Annotated
 	// Evidence is what the message tells about its work queue.
 	Evidence Evidence
 	// Error is why it goes to the unroutable queue, and Cause the same in a word.
@@ -192,7 +198,8 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	}
 	out := Decision{
 		Outcome: DeadLettered, Exchange: r.backoff.RetryExchange, Queue: origin, Reason: f.reason,
-		Attempts: f.attempt, FirstFailedAt: f.first, Said: f.said, At: now, Evidence: r.evidence(f),
+		Attempts: f.attempt, FirstFailedAt: f.first, Said: f.said, Annotated: f.annotated(d),
+		At: now, Evidence: r.evidence(f),
 	}
 	if next.waits {
 		out.Outcome, out.Tier = Retried, r.tier(next.count)
@@ -371,7 +378,7 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 	}
 	// Or dead-lettered by the broker otherwise.
 	rejected := len(all) > 0 && (all[0]["queue"] == origin || all[0]["queue"] == hold)
-	if !rejected {
+	if !rejected || d.pulled { // what was pulled may have come back since it was rejected
 		f.told = d.Exchange == topology.FailedExchangeName(r.topology.Name) && r.copied(all)
 		f.hear(d.Headers, f.told)
 	}

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -16,6 +19,9 @@ import (
 // in the next one, until its time is over. So it is never early, whatever the levels are and
 // however late each of them is: the rest is computed anew each time, and only the last level, the
 // shortest, can make it late.
+//
+// With a timer it waits there alone, unless RabbitMQ cannot deliver it over AMQP 1.0, or the timer
+// let it go before its time. Then it waits in levels.
 type DelayRules struct {
 	topology topology.Compiled
 	delay    topology.Delay
@@ -46,8 +52,10 @@ type DelayDecision struct {
 	Expiration    string
 	// Level is the index of the level in which it waits.
 	Level int
-	// DueAt is when it is due. Zero if it does not say.
+	// DueAt is when it is due. Zero if it does not say. Timed reports that its publisher has said it:
+	// without a header it is due when it is read.
 	DueAt time.Time
+	Timed bool
 	// Error is why it goes to the unroutable queue, and Cause the same in a word.
 	Error string
 	Cause Cause
@@ -59,9 +67,11 @@ const BadDelay Cause = "bad_delay"
 // delayed is what a message says.
 type delayed struct {
 	due        time.Time
+	timed      bool           // see DelayDecision
 	headers    map[string]any // without those of the broker and of the processor
 	userID     string
 	expiration string
+	byLevels   bool   // the timer let it go before its time, once
 	problem    string // why it cannot wait; empty: it can
 }
 
@@ -89,7 +99,7 @@ func (r DelayRules) decide(d Message, due time.Time, level int, now time.Time) D
 	if m.problem != "" {
 		return r.ToUnroutable(d, BadDelay, m.problem, now)
 	}
-	out := DelayDecision{Outcome: Due, Exchange: r.delay.To, Key: d.Key, Headers: m.headers, DueAt: m.due}
+	out := DelayDecision{Outcome: Due, Exchange: r.delay.To, Key: d.Key, Headers: m.headers, DueAt: m.due, Timed: m.timed}
 	if m.userID != "" {
 		m.headers[topology.HeaderDelayUserID] = m.userID
 	}
@@ -99,8 +109,15 @@ func (r DelayRules) decide(d Message, due time.Time, level int, now time.Time) D
 	}
 	out.Outcome, out.Exchange = Waits, r.delay.LevelExchange
 	out.Level = min(r.delay.Level(m.due.Sub(now)), max(level-1, 0))
+	switch {
+	case r.delay.Timer == "":
+	case m.byLevels:
+		m.headers[topology.HeaderDelayByLevels] = true
+	case level == len(r.delay.Levels) && deliverable(d, m.headers):
+		out.Level = level - 1 // the timer
+	}
 	m.headers[topology.HeaderDelayDue] = milliseconds(m.due)
-	m.headers[topology.HeaderDelayLevel] = int32(out.Level) //nolint:gosec // some twenty
+	m.headers[topology.HeaderDelayLevel] = r.delay.LevelValue(out.Level)
 	if m.expiration != "" {
 		m.headers[topology.HeaderDelayExpiration] = m.expiration
 	}
@@ -138,13 +155,60 @@ func (r DelayRules) read(d Message, now time.Time) delayed {
 		if !ok {
 			m.problem = fmt.Sprintf("it came from the level %s without the header %s", queue, topology.HeaderDelayDue)
 		}
-		m.due = time.UnixMilli(due)
+		m.due, m.timed = time.UnixMilli(due), true
+		m.byLevels, _ = d.Headers[topology.HeaderDelayByLevels].(bool)
+		if queue == topology.TimerName(r.topology.Name, r.delay.Name) {
+			delete(m.headers, topology.HeaderDeliveryTime)
+			m.byLevels = text(last["reason"]) == string(topology.ReasonExpired)
+		}
 		return m
 	case queue == r.delay.Intake:
 		m.expiration = text(last["original-expiration"])
 	}
 	m.due, m.problem = r.due(d.Headers, now)
+	_, delays := d.Headers[topology.HeaderDelay]
+	_, dated := d.Headers[topology.HeaderDelayUntil]
+	m.timed = delays || dated
 	return m
+}
+
+// deliverable reports whether RabbitMQ can deliver a message over AMQP 1.0. One that it cannot
+// deliver ends the session of each consumer, and comes back to the queue: a decimal does so, a text
+// that is not UTF-8 in a property, a timestamp too far ahead, and headers by which RabbitMQ keeps
+// parts of messages of AMQP 1.0 (measured on 4.3.6 with each type). What is not known to be
+// deliverable is not. The annotation of the timer would replace a header of its name.
+func deliverable(d Message, headers map[string]any) bool {
+	for name := range headers {
+		if strings.Contains(name, "amqp-1.0-") || name == topology.HeaderDeliveryTime || !utf8.ValidString(name) {
+			return false
+		}
+	}
+	undeliverable := func(s string) bool { return !utf8.ValidString(s) }
+	return !undeliverable(d.Key) && !slices.ContainsFunc(d.Texts, undeliverable) &&
+		(d.Timestamp.IsZero() || deliverableValue(d.Timestamp)) && deliverableValue(headers)
+}
+
+// deliverableValue reports whether a header, or a value in one, is of a type that AMQP 1.0 has.
+func deliverableValue(v any) bool {
+	const lastSecond = 1 << 40
+	switch v := v.(type) {
+	case nil, bool, string, []byte, float32, float64:
+		return true
+	case time.Time:
+		return v.Unix() >= 0 && v.Unix() < lastSecond
+	case []any:
+		return !slices.ContainsFunc(v, func(v any) bool { return !deliverableValue(v) })
+	}
+	if in, ok := table(v); ok {
+		for _, v := range in {
+			if !deliverableValue(v) {
+				return false
+			}
+		}
+		return true
+	}
+	_, ok := topology.Integer(v)
+	return ok
 }
 
 // isKeys reports whether a header is a list of routing keys.

@@ -18,7 +18,7 @@ func TestADelayEndsInTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		delayOf := func(what string) topology.Delay {
 			longest := time.Duration(rapid.Int64Range(1, 49*24*3600).Draw(t, what)) * time.Second
-			return topology.NewDelay("shop", "shop.later", "events", longest)
+			return topology.NewDelay("shop", "shop.later", "events", longest, rapid.Bool().Draw(t, "native"))
 		}
 		d := delayOf("longest delay")
 		began := time.UnixMilli(rapid.Int64Range(1e12, 2e12).Draw(t, "now"))
@@ -33,7 +33,8 @@ func TestADelayEndsInTime(t *testing.T) {
 				slow := time.Duration(rapid.Int64Range(0, 2000).Draw(t, "and later")) * time.Millisecond
 				now, lateness = now.Add(slow), lateness+slow
 				again := rules.Again(m, made, now)
-				if !again.DueAt.Equal(made.DueAt) || again.Level > 0 && again.Level >= made.Level {
+				if made.Outcome == Waits && again.Outcome == Waits && again.Level > 0 && again.Level >= made.Level ||
+					!again.DueAt.Equal(made.DueAt) {
 					t.Fatalf("after %+v was refused: %+v", made, again)
 				}
 				made = again
@@ -56,8 +57,19 @@ func TestADelayEndsInTime(t *testing.T) {
 			level := d.Levels[made.Level]
 			slow := time.Duration(rapid.Int64Range(0, 2000).Draw(t, "late")) * time.Millisecond
 			lateness += slow
-			now = now.Add(level.Delay + slow)
-			headers := maps.Clone(made.Headers)
+			headers, leaves := maps.Clone(made.Headers), now.Add(level.Delay)
+			if level.Queue == d.Timer {
+				if made.Headers[topology.HeaderDelayByLevels] != nil {
+					t.Fatal("the timer has let it go, and it is there again")
+				}
+				if rapid.Bool().Draw(t, "the timer holds it") {
+					leaves = made.DueAt
+					headers[topology.HeaderDeliveryTime] = made.DueAt.UnixMilli()
+				} else if leaves.After(made.DueAt) {
+					lateness += leaves.Sub(made.DueAt)
+				}
+			}
+			now = leaves.Add(slow)
 			headers[topology.HeaderDeath] = []any{map[string]any{"queue": level.Queue, "reason": "expired"}}
 			m = Message{Exchange: d.Due, Key: made.Key, Headers: headers}
 			if rapid.IntRange(0, 9).Draw(t, "another file") == 0 {
@@ -71,7 +83,7 @@ func TestADelayEndsInTime(t *testing.T) {
 // dead-lettered by a level to the due exchange is believed.
 func TestForgedDelays(t *testing.T) {
 	t.Parallel()
-	d := topology.NewDelay("shop", "shop.later", "events", time.Hour)
+	d := topology.NewDelay("shop", "shop.later", "events", time.Hour, false)
 	now := time.UnixMilli(2e12)
 	forged := map[string]any{
 		topology.HeaderDelayDue: now.Add(time.Hour).UnixMilli(), topology.HeaderDelayLevel: int32(1),
@@ -98,6 +110,47 @@ func TestForgedDelays(t *testing.T) {
 	}
 }
 
+// What RabbitMQ cannot deliver over AMQP 1.0, or would change, waits in levels. All else waits in
+// the timer, also for less than a second.
+func TestWhatWaitsInATimer(t *testing.T) {
+	t.Parallel()
+	d := topology.NewDelay("shop", "shop.later", "events", topology.LongestTimer, true)
+	decimal := struct { // as that of the library
+		Scale uint8
+		Value int32
+	}{2, 5}
+	now := time.UnixMilli(2e12)
+	for name, tc := range map[string]struct {
+		m      Message
+		levels bool
+	}{
+		"nothing": {Message{}, false},
+		"each other type": {Message{Headers: map[string]any{
+			"a": []any{nil, 1.5, int32(1), true, map[string]any{"b": []byte{255}}},
+		}}, false},
+		"a time":             {Message{Headers: map[string]any{"x-a": time.Unix(5, 0)}, Timestamp: time.Unix(5, 0)}, false},
+		"a text of bytes":    {Message{Headers: map[string]any{"x-a": "\xff"}}, false},
+		"a decimal":          {Message{Headers: map[string]any{"a": decimal}}, true},
+		"one in a list":      {Message{Headers: map[string]any{"x-a": []any{decimal}}}, true},
+		"one in a table":     {Message{Headers: map[string]any{"x-a": map[string]any{"b": decimal}}}, true},
+		"a far time":         {Message{Headers: map[string]any{"a": time.Unix(1<<41, 0)}}, true},
+		"a far timestamp":    {Message{Timestamp: time.Unix(1<<41, 0)}, true},
+		"a property":         {Message{Texts: []string{"", "\xff"}}, true},
+		"the key":            {Message{Key: "\xff"}, true},
+		"the annotation":     {Message{Headers: map[string]any{topology.HeaderDeliveryTime: int64(1)}}, true},
+		"parts of a message": {Message{Headers: map[string]any{"x-amqp-1.0-properties": ""}}, true},
+	} {
+		tc.m.Exchange = d.Name
+		headers := map[string]any{topology.HeaderDelay: int32(100)}
+		maps.Copy(headers, tc.m.Headers)
+		tc.m.Headers = headers
+		made := NewDelayRules(topology.Compiled{Name: "shop"}, d, 0).Decide(tc.m, now)
+		if timer := d.Levels[made.Level].Queue == d.Timer; made.Outcome != Waits || timer == tc.levels {
+			t.Errorf("%s: it %s in %s", name, made.Outcome, d.Levels[made.Level].Queue)
+		}
+	}
+}
+
 // A time with a part of a millisecond, and a timestamp, of which AMQP 0-9-1 keeps whole seconds,
 // are rounded up: a message is not early.
 func TestTimesAreRoundedUp(t *testing.T) {
@@ -112,7 +165,7 @@ func TestTimesAreRoundedUp(t *testing.T) {
 			t.Errorf("%v is %d, not %d", value, ms, want)
 		}
 	}
-	d := topology.NewDelay("shop", "shop.later", "events", time.Hour)
+	d := topology.NewDelay("shop", "shop.later", "events", time.Hour, false)
 	now := time.UnixMilli(2e12).Add(time.Nanosecond)
 	made := NewDelayRules(topology.Compiled{}, d, 0).Decide(Message{Headers: map[string]any{topology.HeaderDelay: 5}}, now)
 	if due := made.Headers[topology.HeaderDelayDue]; due != int64(2e12+6) {

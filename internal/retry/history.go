@@ -27,8 +27,9 @@ func pastOf(h map[string]any) []any {
 func isEntry(entry map[string]any) bool {
 	for name, v := range entry {
 		switch name {
-		case topology.HistoryAt, topology.HistoryReason, topology.HistoryTier, topology.HistoryErrorType:
-			if s, ok := v.(string); !ok || len(s) > longestErrorType && firstRunes(s, longestErrorType) != s {
+		case topology.HistoryAt, topology.HistoryReason, topology.HistoryTier, topology.HistoryErrorType,
+			topology.HistoryAnnotated:
+			if s, ok := v.(string); !ok || len(s) > longestErrorType && firstRunes(s) != s {
 				return false
 			}
 		case topology.HistoryQueue:
@@ -71,6 +72,9 @@ func (f failure) record(d Message, h map[string]any, tier topology.Tier, now tim
 	}
 	if f.said.Type != "" {
 		entry[topology.HistoryErrorType] = f.said.Type
+	}
+	if kind := f.annotated(d).Type; kind != "" {
+		entry[topology.HistoryAnnotated] = kind
 	}
 	if h[topology.HeaderFirstQueue] != nil {
 		entry[topology.HistoryQueue] = f.origin

@@ -13,6 +13,9 @@ import (
 //
 // Only what a processor has written about earlier attempts is kept, as Decide keeps it: headers of
 // the publisher under these names are replaced.
+//
+// A topology without a count header has no processor: the message gets neither a count nor an
+// address, and a header count of the publisher stays, see [Undo].
 func (r Rules) Pull(d Message, queue, why string, now time.Time) Decision {
 	exchange, key := d.Exchange, d.Key
 	d.Exchange, d.Key, d.pulled = topology.FailedExchangeName(r.topology.Name), topology.AddressKey(queue), true
@@ -25,6 +28,12 @@ func (r Rules) Pull(d Message, queue, why string, now time.Time) Decision {
 			why += "; before that: " + before
 		}
 	} else {
+		delete(h, topology.HeaderExchange)
+		delete(h, topology.HeaderRoutingKey)
+		d.Headers = h
+		if f := r.read(d, queue, now); f.known { // it came back to its queue, and the broker notes as what
+			exchange, key = f.exchange, f.key
+		}
 		h[topology.HeaderExchange], h[topology.HeaderRoutingKey] = exchange, key
 		delete(h, topology.HeaderErrorType)
 		delete(h, topology.HeaderErrorStack)
@@ -32,5 +41,10 @@ func (r Rules) Pull(d Message, queue, why string, now time.Time) Decision {
 	delete(h, topology.HeaderAfter)
 	h[topology.HeaderError], h[topology.HeaderPermanent] = why, true
 	d.Headers = h
-	return r.Decide(d, now)
+	out := r.Decide(d, now)
+	if r.topology.CountHeader == "" {
+		delete(out.Headers, "")
+		unaddressed(out.Headers)
+	}
+	return out
 }

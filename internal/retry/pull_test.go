@@ -56,3 +56,31 @@ func TestPull(t *testing.T) {
 		}
 	}
 }
+
+// Where no processor counts, a pull writes no count and no address, and takes what the broker notes
+// of a message that came back to its queue. Undo gives the message back as it was, with the
+// publisher's own header count, whether the desk that undoes it knows a count header or not.
+func TestPullWithoutACountHeader(t *testing.T) {
+	t.Parallel()
+	c := topology.Compiled{Name: "desk", WorkQueues: []topology.WorkQueue{{Name: "billing"}}}
+	death := map[string]any{
+		"queue": "billing", "reason": "rejected", "exchange": "events", "routing-keys": []any{"order.placed"},
+	}
+	got := retry.NewRules(c, topology.Backoff{}, 0).Pull(retry.Message{Key: "billing", Headers: map[string]any{
+		"mine": "1", "count": int64(5), "retry-error": "forged", "x-death": []any{death},
+	}}, "billing", "pulled by ann", moment(t))
+	want := map[string]any{
+		"mine": "1", "count": int64(5), "retry-attempts": int64(0), "retry-error": "pulled by ann",
+		"retry-exchange": "events", "retry-routing-key": "order.placed", "retry-first-failed-at": now,
+		"retry-last-failed-at": now, "retry-queue": "billing", "retry-reason": "pulled",
+	}
+	if d := cmp.Diff(want, got.Headers); d != "" || got.Outcome != retry.DeadLettered {
+		t.Errorf("%s, headers (-want +got):\n%s", got.Outcome, d)
+	}
+	for _, countHeader := range []string{"", "count"} {
+		back := retry.Undo(got.Headers, countHeader).Headers
+		if d := cmp.Diff(map[string]any{"mine": "1", "count": int64(5)}, back); d != "" {
+			t.Errorf("undone with the count header %q (-want +got):\n%s", countHeader, d)
+		}
+	}
+}

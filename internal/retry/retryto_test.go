@@ -115,7 +115,8 @@ func TestWhatReturnedKeepsItsWay(t *testing.T) {
 	}
 }
 
-// The failures in another queue are no deliveries of this one: an outage of it does not count them.
+// The failures in another queue are not deliveries of this one: an outage of it does not count
+// them.
 func TestRetryToAndOutages(t *testing.T) {
 	t.Parallel()
 	c := elsewhere(2, 4, topology.WorkQueue{Name: "billing", Backoff: "a", RetryTo: "slow"},

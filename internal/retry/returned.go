@@ -74,12 +74,12 @@ func positive(v any) int64 {
 	return 0
 }
 
-// shortestUncounted is how long a wait that is no attempt lasts at least.
+// shortestUncounted is how long a wait that is not an attempt lasts at least.
 const shortestUncounted = time.Second
 
 // next returns the next step of d, which waits in the tier of this attempt, or in the one that is
 // as long as the consumer asks. Where none is, it comes back before the consumer wants it, and
-// that wait is no attempt, unless it is so short that the message would go round at full speed.
+// that wait is not an attempt, unless it is so short that the message would go round at full speed.
 // After the last tier it waits for the end of an outage, if there may be one.
 //
 // What returned waits in the tier of its attempts: that of its count is not there, or is one of

@@ -135,7 +135,7 @@ func TestATierThatRetryAfterChoseIsGone(t *testing.T) {
 
 // A failure is never taken for a message that returned: its exchange is that of failures, whatever
 // headers the publisher has set, and whatever exchange the publisher used.
-func TestAFailureIsNoMessageThatReturned(t *testing.T) {
+func TestAFailureIsNotAMessageThatReturned(t *testing.T) {
 	t.Parallel()
 	rules := rulesOf(shop("count", map[string]int{"a": 3}), "a")
 	for _, exchange := range []string{

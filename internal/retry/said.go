@@ -26,8 +26,25 @@ type Said struct {
 	Permanent bool
 	// After is how long the message has to wait at least. 0: as long as its tier.
 	After time.Duration
-	// Unread is a value of retry-after that is no time. Empty: there is none.
+	// Unread is a value of retry-after that is not a time. Empty: there is none.
 	Unread string
+}
+
+// Annotated is what the annotations of a rejected message say about its failure, shortened: its
+// consumer has settled it with them over AMQP 1.0 (4.0 and later), or did so at an earlier attempt,
+// or its publisher has written them. It is shown as that, and decides nothing. Zero: nothing.
+type Annotated struct{ Error, Type string }
+
+// annotated returns what the annotations of a message say, unless its consumer has said more. A
+// message that no consumer has rejected is not settled with any.
+func (f failure) annotated(d Message) Annotated {
+	if f.reason != topology.ReasonRejected || f.told || f.returned || f.said != (Said{}) {
+		return Annotated{}
+	}
+	return Annotated{
+		Error: firstBytes(text(d.Headers[topology.AnnotatedError]), longestError),
+		Type:  firstRunes(text(d.Headers[topology.AnnotatedErrorType])),
+	}
 }
 
 // hear reads what a consumer said, and where it got the message from. The consumer has published d
@@ -66,7 +83,7 @@ func (r Rules) copied(deaths []map[string]any) bool {
 func saidIn(h map[string]any) Said {
 	out := Said{
 		Error:     firstBytes(text(h[topology.HeaderError]), longestError),
-		Type:      firstRunes(text(h[topology.HeaderErrorType]), longestErrorType),
+		Type:      firstRunes(text(h[topology.HeaderErrorType])),
 		Stack:     firstBytes(text(h[topology.HeaderErrorStack]), longestStack),
 		Permanent: h[topology.HeaderPermanent] == true,
 	}
@@ -89,8 +106,8 @@ func (s Said) write(h map[string]any) {
 }
 
 // after returns a wait from a header: a number of seconds, as a number or as a text, or a text with
-// units. A wait that is too long to be counted is the longest. What cannot be read is no wait, and
-// is returned as a text.
+// units. A wait that is too long to be counted is the longest. What cannot be read is not a wait,
+// and is returned as a text.
 func after(v any) (wait time.Duration, unread string) {
 	s := strings.TrimSpace(text(v))
 	switch n := v.(type) {
@@ -111,7 +128,7 @@ func after(v any) (wait time.Duration, unread string) {
 	if wait, ok := topology.ParseWait(s); ok {
 		return wait, ""
 	}
-	return 0, firstRunes(s, longestErrorType)
+	return 0, firstRunes(s)
 }
 
 // longEnough returns the number of the tier, from 1, that is the shortest of those that last as
@@ -150,13 +167,14 @@ func firstBytes(s string, n int) string {
 			return s[:end]
 		}
 	}
-	return s[:n] // it is no UTF-8
+	return s[:n] // it is not UTF-8
 }
 
-// firstRunes returns at most the first n characters of s.
-func firstRunes(s string, n int) string {
+// firstRunes returns at most the first characters of s, as many as an error type may have.
+func firstRunes(s string) string {
+	left := longestErrorType
 	for i := range s {
-		if n--; n < 0 {
+		if left--; left < 0 {
 			return s[:i]
 		}
 	}

@@ -24,7 +24,7 @@ type Published struct {
 func Undo(headers map[string]any, countHeader string) Published {
 	h := stripped(headers)
 	unaddressed(h)
-	if _, counted := h[topology.HeaderQueue]; counted { // an unroutable message may never have been
+	if counted(h, countHeader) {
 		delete(h, countHeader)
 		if v, ok := h[topology.HeaderOriginalCount]; ok {
 			h[countHeader] = v
@@ -37,6 +37,17 @@ func Undo(headers map[string]any, countHeader string) Published {
 		delete(h, name)
 	}
 	return out
+}
+
+// counted reports whether a processor, or a desk that knows in which header it counts, has written
+// the count of a message. An unroutable message may never have been counted. A pulled one has the
+// count of a dead letter, unless the desk had no topology file.
+func counted(h map[string]any, countHeader string) bool {
+	if _, failed := h[topology.HeaderQueue]; !failed || countHeader == "" {
+		return false
+	}
+	n, _ := topology.Integer(h[countHeader])
+	return h[topology.HeaderReason] != string(topology.ReasonPulled) || n == topology.DeadLetterCount
 }
 
 // keys returns the routing keys of a list, without addresses.

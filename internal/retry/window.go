@@ -52,6 +52,7 @@ type Window struct {
 	told       float64 // of the failures that this processor saw lately, those that consumers told
 	failing    int     // for how many steps it has looked like an outage
 	out        bool
+	worked     bool // statistics have shown that there was no outage
 }
 
 // slot is what happened in a step: deliveries that failed, as one processor sees them, and those
@@ -138,7 +139,7 @@ func (w *Window) Count(s Statistics, now time.Time) {
 		w.failing, w.clear = w.failing+1, now
 		w.out = w.out || w.failing >= lateSteps
 	case Working:
-		w.failing, w.out = 0, false
+		w.failing, w.out, w.worked = 0, false, true
 	case NotKnown:
 		w.failing = 0
 	}
@@ -166,6 +167,10 @@ func (w *Window) trim() {
 
 // Out reports whether the queue is in outage. An outage lasts until statistics show its end.
 func (w *Window) Out() bool { return w.out }
+
+// SawBegin reports whether statistics have shown a time without an outage: so one that is found now
+// has begun now. A processor that has just started may meet one that has lasted.
+func (w *Window) SawBegin() bool { return w.worked }
 
 // State returns what is known for a message that fails now, and since when there have been
 // statistics that show no outage. Zero: there are none.

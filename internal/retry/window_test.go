@@ -108,8 +108,8 @@ func TestWindowKnowsAnOutageInWhichSomeWork(t *testing.T) {
 	f.out(t, true)
 }
 
-// Messages that always fail, among thousands that do not, are no outage, however late statistics
-// are, and neither are ten of them when they are all that is left.
+// Messages that always fail, among thousands that do not, are not an outage, however late
+// statistics are, and neither are ten of them when they are all that is left.
 func TestWindowKnowsPoison(t *testing.T) {
 	t.Parallel()
 	f := newFeed(1)
@@ -154,6 +154,29 @@ func TestWindowAfterARestart(t *testing.T) {
 	f.out(t, true)
 }
 
+// An outage is seen to begin if statistics have shown before that there was none: not by a
+// processor that has just started.
+func TestWindowSeesAnOutageBegin(t *testing.T) {
+	t.Parallel()
+	saw := func(t *testing.T, f *feed, want bool) {
+		t.Helper()
+		for range 10 {
+			f.step(60, 0, 0)
+		}
+		f.out(t, true)
+		if got := f.SawBegin(); got != want {
+			t.Errorf("it saw the outage begin: %t", got)
+		}
+	}
+	f := newFeed(1)
+	saw(t, f, false)
+	for f.known() == outage {
+		f.step(0, 0, 100)
+	}
+	f.out(t, false)
+	saw(t, f, true)
+}
+
 // Each of two processors sees half of the failures, whichever of them saw a message before.
 func TestWindowOfTwoProcessors(t *testing.T) {
 	t.Parallel()
@@ -169,7 +192,7 @@ func TestWindowOfTwoProcessors(t *testing.T) {
 	}
 }
 
-// The acknowledgement of a message whose consumer said why it failed is no success, whichever of
+// The acknowledgement of a message whose consumer said why it failed is not a success, whichever of
 // the two numbers shows early, whatever this processor saw of them.
 func TestWindowOfConsumersThatSayWhy(t *testing.T) {
 	t.Parallel()

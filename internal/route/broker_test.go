@@ -204,7 +204,7 @@ func (c *comparison) publish(x brokertest.Target) []copyOf {
 		check(c.t, err)
 	}
 	if last != nil {
-		last.Wait() // that a queue refused a message is no failure
+		last.Wait() // that a queue refused a message is not a failure
 	}
 	return expected
 }

@@ -139,7 +139,7 @@ func (d dialect) matchHeaders(b headersBinding, m Message) verdict {
 	return decided
 }
 
-// matchHeader compares one header. Since 3.13 the deaths of a message are no header while it is
+// matchHeader compares one header. Since 3.13 the deaths of a message are not a header while it is
 // routed, but a header x-death that a client published is one: the router does not tell them
 // apart.
 func (d dialect) matchHeader(w wantedHeader, m Message) verdict {
@@ -286,7 +286,7 @@ func texts(v any) ([]string, bool) {
 	return out, true
 }
 
-// fieldsOf returns the fields of a table in a header, nil for a value that is no table.
+// fieldsOf returns the fields of a table in a header, nil for a value that is not a table.
 func fieldsOf(v any) map[string]any {
 	r := reflect.ValueOf(v)
 	if r.Kind() != reflect.Map || r.Type().Key().Kind() != reflect.String {

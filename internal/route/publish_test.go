@@ -139,7 +139,7 @@ func TestPublish(t *testing.T) {
 		"the argument overrides the policy": {
 			exchange: "to nothing", key: "k", lost: []string{"exchange missing does not exist"},
 		},
-		"the default exchange is no alternate": {
+		"the default exchange is not an alternate": {
 			exchange: "to default", key: "a", lost: []string{unbound("")},
 		},
 		"an internal exchange": {
@@ -286,13 +286,13 @@ func TestHeaders(t *testing.T) {
 		"zero and minus zero": {
 			args{"n": 0.0}, headers{"n": math.Copysign(0, -1)}, "yes", "unknown",
 		},
-		"a boolean":            {args{"b": true}, headers{"b": true}, "yes", ""},
-		"the other boolean":    {args{"b": true}, headers{"b": false}, "no", ""},
-		"a text is no boolean": {args{"b": true}, headers{"b": "true"}, "no", ""},
-		"bytes are a text":     {args{"s": "ab"}, headers{"s": []byte("ab")}, "yes", ""},
-		"any value":            {args{"v": nil}, headers{"v": int32(7)}, "yes", ""},
-		"any value, no header": {args{"v": nil}, headers{"w": int32(7)}, "no", ""},
-		"nothing for a text":   {args{"v": ""}, headers{"v": nil}, "no", ""},
+		"a boolean":               {args{"b": true}, headers{"b": true}, "yes", ""},
+		"the other boolean":       {args{"b": true}, headers{"b": false}, "no", ""},
+		"a text is not a boolean": {args{"b": true}, headers{"b": "true"}, "no", ""},
+		"bytes are a text":        {args{"s": "ab"}, headers{"s": []byte("ab")}, "yes", ""},
+		"any value":               {args{"v": nil}, headers{"v": int32(7)}, "yes", ""},
+		"any value, no header":    {args{"v": nil}, headers{"w": int32(7)}, "no", ""},
+		"nothing for a text":      {args{"v": ""}, headers{"v": nil}, "no", ""},
 		"a time, in seconds": {
 			args{"t": int64(100)}, headers{"t": time.Unix(100, 0)}, "yes", "no",
 		},
@@ -314,7 +314,7 @@ func TestHeaders(t *testing.T) {
 		},
 		"a table is not a text":            {args{"t": "a"}, headers{"t": headers{"a": "1"}}, "no", ""},
 		"an empty table and an empty list": {args{"t": args{}}, headers{"t": list()}, "unknown", ""},
-		"a list is no table":               {args{"t": args{"a": "1"}}, headers{"t": list("a")}, "no", ""},
+		"a list is not a table":            {args{"t": args{"a": "1"}}, headers{"t": list("a")}, "no", ""},
 		"unknown, and another misses": {
 			args{"a": "1", "t": args{"a": "1"}}, headers{"t": headers{"a": "1"}}, "no", "",
 		},

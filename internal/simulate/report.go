@@ -39,8 +39,8 @@ type Case struct {
 	HasOutage bool `json:"hasOutage"`
 	// Without is the result without the key outage.
 	Without Result `json:"without"`
-	// With is the result with the key outage, with its defaults if HasOutage is false. Null: there
-	// is no backoff.
+	// With is the result with the key outage, with its defaults if HasOutage is false. Null:
+	// there is no backoff.
 	With *Result `json:"with"`
 
 	backoff topology.Backoff

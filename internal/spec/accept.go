@@ -21,7 +21,7 @@ func (d *decoder) accept(f fields) {
 		a, known := topology.ParseAcceptance(entry), topology.AcceptableWarnings()
 		switch {
 		case !slices.Contains(known, a.Warning):
-			d.problem(d.at(n), fmt.Sprintf("accept lists %q, which is no warning that can be accepted", entry),
+			d.problem(d.at(n), fmt.Sprintf("accept lists %q, which is not a warning that can be accepted", entry),
 				d.didYouMean(a.Warning, known, "write "+text.Or(known)))
 		case a.Object == "" && topology.NeedsObject(a.Warning):
 			d.problem(d.at(n), fmt.Sprintf("accept lists %q without an object", entry),

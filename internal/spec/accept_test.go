@@ -26,11 +26,11 @@ func TestAccept(t *testing.T) {
 		"all": {"accept: [unused-backoff]\n", 0, []topology.Acceptance{{Warning: "unused-backoff"}}, ""},
 		"no warning": {
 			"accept: [unused-backof]\n", 0, nil,
-			`f:5:10: accept lists "unused-backof", which is no warning that can be accepted; did you mean "unused-backoff"?`,
+			`f:5:10: accept lists "unused-backof", which is not a warning that can be accepted; did you mean "unused-backoff"?`,
 		},
 		"an alarm": {
 			"accept: [alarm]\n", 0, nil,
-			`f:5:10: accept lists "alarm", which is no warning that can be accepted; write default-delivery-limit, forged-x-death, ignored-key, missing-rights, no-queues, odd-exchange-type, renamed, unknown-argument, unused-backoff, ends-delay, limited-dead-letters, no-processor, overruled or starves-tier`,
+			`f:5:10: accept lists "alarm", which is not a warning that can be accepted; write default-delivery-limit, forged-x-death, ignored-key, missing-rights, no-queues, odd-exchange-type, renamed, unknown-argument, unused-backoff, ends-delay, limited-dead-letters, no-processor, overruled or starves-tier`,
 		},
 		"without the object that it needs": {
 			"accept: [overruled]\n", 0, nil,

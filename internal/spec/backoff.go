@@ -77,7 +77,7 @@ func (d *decoder) readBackoff(b *Backoff, f fields) {
 	d.engine(b, f)
 	if attempts > topology.MaxAttempts {
 		d.problem(cmp.Or(b.Overlay, b.Pos), fmt.Sprintf("%s has %d attempts", f.what, attempts),
-			fmt.Sprintf("a backoff may have %d: each attempt is a binding of its headers exchange", topology.MaxAttempts))
+			fmt.Sprintf("a backoff may have at most %d: each attempt is a binding of its headers exchange", topology.MaxAttempts))
 		b.Tiers = nil
 	}
 }
@@ -177,7 +177,7 @@ func (d *decoder) growing(f fields, count string, each int64, grow func(wait, fi
 	}
 	if steps > topology.MaxAttempts {
 		d.problem(d.pos(f, count), fmt.Sprintf("%s is %d", count, steps),
-			fmt.Sprintf("a backoff may have %d attempts", topology.MaxAttempts))
+			fmt.Sprintf("a backoff may have at most %d attempts", topology.MaxAttempts))
 		return nil
 	}
 	if limited && longest < first {

@@ -99,8 +99,8 @@ func (d *decoder) cluster(f fields) Cluster {
 		}
 	}
 	if c.File != "" && c.Topology != "" {
-		d.problem(d.pos(f, "topology"), fmt.Sprintf("topology is %q, and the entry has a file, which has the name", c.Topology),
-			"remove one of both")
+		d.problem(d.pos(f, "topology"), fmt.Sprintf("topology is %q, but the file of the entry has the name", c.Topology),
+			"remove one of the two")
 	}
 	c.ShownURL, c.ShownAPI = d.shownURL(f, "url"), d.shownURL(f, "api")
 	return c

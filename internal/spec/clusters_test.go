@@ -54,7 +54,7 @@ func TestMistakesInClusters(t *testing.T) {
 		one + "    vhots: x":                 `clusters.yaml:4:5: an entry of clusters has no key "vhots"; did you mean "vhost"?`,
 		one + "    vhost: 7":                 `clusters.yaml:4:12: vhost is the number 7, not text; put it in quotes: "7"`,
 		one + "    vhost: ''":                `clusters.yaml:4:12: vhost is ""; write a value, or remove the key`,
-		one + "    file: x\n    topology: y": `clusters.yaml:5:15: topology is "y", and the entry has a file, which has the name; remove one of both`,
+		one + "    file: x\n    topology: y": `clusters.yaml:5:15: topology is "y", but the file of the entry has the name; remove one of the two`,
 		one + "  - {name: a, url: amqp://b}": `clusters.yaml:4:12: name is "a", as that of line 2; give each entry a name of its own`,
 		one + "---\na: 1":                    "clusters.yaml:4:1: the file holds a second document; put all into one document",
 		"clusters:\n  - {name: a, url: '${NONE}'}":                  "clusters.yaml:2:20: ",

@@ -139,7 +139,7 @@ type decoder struct {
 	version  string // of RabbitMQ; empty: any
 	lookup   func(string) (string, bool)
 	file     string // the file that is being read
-	begin    string // how to begin the file, if it is no topology
+	begin    string // how to begin the file, if it is not a topology
 	nodes    int    // how many values were read
 	compared int    // how many names were compared for suggestions
 	spec     *Spec

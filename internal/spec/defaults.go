@@ -168,7 +168,7 @@ func (d *decoder) overlaidQueue(f fields) Pos {
 func (d *decoder) unusedLimits() {
 	for key, fits := range d.limits {
 		if !fits {
-			d.problem(d.at(key), "defaults has a deliveryLimit, and it is for no quorum queue",
+			d.problem(d.at(key), "defaults has a deliveryLimit, but it applies to no quorum queue",
 				"only quorum queues count deliveries: remove it, or write type: quorum, on external queues too")
 		}
 	}
@@ -181,7 +181,7 @@ func (d *decoder) under(common, own field) field {
 	case own.value == nil:
 		return common
 	case own.value == common.value || common.value.Kind != yaml.MappingNode || own.value.Kind != yaml.MappingNode:
-		return own // what is no mapping is reported where it is read
+		return own // what is not a mapping is reported where it is read
 	}
 	out := *own.value
 	out.Content = nil

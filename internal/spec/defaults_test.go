@@ -115,7 +115,7 @@ func TestDefaultsAreRefused(t *testing.T) {
 		},
 		{"deliveryLimit: -1", "", `a:4:27: deliveryLimit is -1; write 2147483647 for no limit: RabbitMQ before 4.0 reads -1 as 0`},
 		{"deliveryLimit: many", "", `a:4:27: deliveryLimit is the text "many", not a whole number; write a number without quotes`},
-		{"type: classic, deliveryLimit: 3", "", `a:4:27: defaults has a deliveryLimit, and it is for no quorum queue; only quorum queues count deliveries: remove it, or write type: quorum, on external queues too`},
+		{"type: classic, deliveryLimit: 3", "", `a:4:27: defaults has a deliveryLimit, but it applies to no quorum queue; only quorum queues count deliveries: remove it, or write type: quorum, on external queues too`},
 		{"dead: mine", "", `a:4:18: dead is "mine"; write own, shared, {queue: NAME} or {keep: 30d}`},
 		{"dead: {external: true}", "", `a:4:12: dead has external: true and names no queue; write queue: NAME next to it`},
 		{"dead: {keep: 30}", "", `a:4:25: keep is "30"; write 1m or longer, such as 30d, or remove keep`},

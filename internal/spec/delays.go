@@ -23,11 +23,22 @@ func (d *decoder) delays(f fields) {
 		if out.To, ok = d.text(x, "to"); ok {
 			out.ToPos = d.pos(x, "to")
 		}
-		if longest, given := d.delay(x, "max"); given {
+		engine, _ := d.word(x, "engine", []string{topology.EngineLevels, topology.EngineNative})
+		out.Native = engine == topology.EngineNative
+		if out.Native && d.version != "" && !(topology.State{Version: d.version}).DelaysRetries() {
+			d.problem(d.pos(x, "engine"),
+				fmt.Sprintf("engine: native is for RabbitMQ %s and later, and this file is checked for %s", topology.FirstNative, d.version),
+				"write engine: levels, or remove it")
+		}
+		limit := topology.MaxDelay
+		if out.Native {
+			limit = topology.LongestTimer
+		}
+		if longest, given := d.delayUpTo(x, "max", limit); given {
 			out.Max = longest
 			if longest < topology.ShortestLevel {
 				d.problem(d.pos(x, "max"), fmt.Sprintf("max is %s", text.Duration(longest)),
-					"a delay waits in steps of "+text.Duration(topology.ShortestLevel)+": write that or more")
+					"the shortest max is "+text.Duration(topology.ShortestLevel)+": write that or more")
 			}
 		}
 		d.spec.Delays = append(d.spec.Delays, out)
@@ -57,12 +68,13 @@ func (d *decoder) delaysTo() {
 // What is published to the exchange comes to its intake queue. The processor publishes each message
 // to the headers exchange, with the level in a header, and the level dead-letters it to the due
 // queue, once its TTL has passed. From there the processor publishes it again, into the next level
-// or to its exchange: see retry.DelayRules. No queue here can lose a message: each is without a
-// limit, the levels dead-letter at least once, and what expires in the intake queue, because its
-// publisher wants that, comes to the due queue too.
+// or to its exchange: see retry.DelayRules. The timer is one more level; [topology.TimerTTL] says
+// what its TTL does. No queue here can lose a message: each is without a limit, the levels
+// dead-letter at least once, and what expires in the intake queue, because its publisher wants
+// that, comes to the due queue too.
 func (c *compiler) delays() {
 	for _, x := range c.spec.Delays {
-		out := topology.NewDelay(c.spec.Name, x.Name, x.To, x.Max)
+		out := topology.NewDelay(c.spec.Name, x.Name, x.To, x.Max, x.Native)
 		out.Place = placed(x.Pos, x.Overlay)
 		c.place(topology.Key{Kind: topology.KindExchange, Name: x.Name}, out.Place)
 		reads := topology.Label{Role: topology.RoleFailed, Delay: x.Name}
@@ -76,7 +88,7 @@ func (c *compiler) delays() {
 		for i, level := range out.Levels {
 			c.queue(level.Queue, leading(out.Due).With(topology.ArgMessageTTL, level.Delay.Milliseconds()), waits)
 			c.bind(out.LevelExchange, level.Queue, "",
-				topology.Arguments{topology.ArgMatch: "all", topology.HeaderDelayLevel: int64(i)}, waits)
+				topology.Arguments{topology.ArgMatch: "all", topology.HeaderDelayLevel: out.LevelValue(i)}, waits)
 		}
 
 		// Between its creation and its binding, and while it is removed, what is published to the

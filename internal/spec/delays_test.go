@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +25,29 @@ func TestDelay(t *testing.T) {
 	if got := strings.Join(c.QueueNames(), " "); got != want {
 		t.Errorf("the queues are %s", got)
 	}
-	for _, q := range c.Queues {
+	native, _, err := Load(file("delays: [{name: shop.later, to: events, engine: native, max: 365d}]"), environment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = "shop.delay.due.shop.later shop.delay.in.shop.later shop.delay.level.12d3h16m16s.shop.later " +
+		"shop.delay.level.17m4s.shop.later shop.delay.level.1s.shop.later shop.delay.level.32s.shop.later shop.delay.level.9h6m8s.shop.later " +
+		"shop.delay.timer.shop.later shop.unroutable"
+	if got := strings.Join(native.QueueNames(), " "); got != want {
+		t.Errorf("with engine: native the queues are %s", got)
+	}
+	// A message that waits while the engine changes comes to no other level.
+	goesTo := map[any]string{}
+	for _, b := range slices.Concat(c.Bindings, native.Bindings) {
+		if b.Source != "shop.delay.levels.shop.later" {
+			continue
+		}
+		value := b.Arguments[topology.HeaderDelayLevel]
+		if other := goesTo[value]; other != "" && other != b.Destination {
+			t.Errorf("%v leads to %s and to %s", value, b.Destination, other)
+		}
+		goesTo[value] = b.Destination
+	}
+	for _, q := range slices.Concat(c.Queues, native.Queues) {
 		label, is := topology.LabelOf("shop", q.Name)
 		if label.Role != q.Label.Role || label.Delay != q.Label.Delay {
 			t.Errorf("the name %s stands for %v, not for %v", q.Name, label, q.Label)
@@ -57,6 +80,9 @@ func TestDelaysThatAreRefused(t *testing.T) {
 		"{name: shop.delay.due.a, to: events}":                 "the exchanges of delays",
 		"{name: shop.dead, to: events}":                        "the exchange that routes to dead-letter queues",
 		"{name: later, to: events, max: 500ms}":                "f:4:41: max is 500ms",
+		"{name: later, to: events, max: 50d}":                  "may not be longer than 49d17h2m47.295s, the broker's limit",
+		"{name: later, to: events, engine: native, max: 366d}": "it may not be longer than 365d",
+		"{name: later, to: events, engine: processor}":         `engine is "processor"`,
 		"{name: later}":                                        "delay has no to",
 		"{name: " + strings.Repeat("n", 250) + ", to: events}": "more than the 255 that AMQP allows",
 	} {

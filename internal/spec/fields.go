@@ -110,7 +110,7 @@ func (d *decoder) isEmpty(p pair) bool {
 }
 
 // pairs returns the pairs of a mapping, with what merge keys (<<) bring behind
-// its own. It reports duplicate keys, and a value that is no mapping.
+// its own. It reports duplicate keys, and a value that is not a mapping.
 func (d *decoder) pairs(n *yaml.Node, what string) []pair {
 	n = follow(n)
 	if n.Kind != yaml.MappingNode {

@@ -157,7 +157,7 @@ func FuzzReplace(f *testing.F) {
 		}
 		var queues struct{ Queues []yaml.Node }
 		if err := yaml.Unmarshal(edited, &queues); err != nil {
-			t.Fatalf("it is no YAML any more: %v\n%s", err, edited)
+			t.Fatalf("it is not YAML any more: %v\n%s", err, edited)
 		}
 		if !slices.ContainsFunc(queues.Queues, func(n yaml.Node) bool {
 			name, replaces := valueOf(&n, "name"), valueOf(&n, "replaces")

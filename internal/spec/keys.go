@@ -56,7 +56,7 @@ func delay() shape { return matching(`^(([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+|.*\$\{.
 func fileKeys() []key {
 	return []key{
 		{"version", "Version of this format: 1.", true, shape{types: []string{"integer"}, enum: []string{"1"}}},
-		{"name", "Name of the topology. It prefixes every generated object, and is the owner mark of all objects of the file. Default: the one of another file of the topology.", false, matching(namePattern)},
+		{"name", "Name of the topology: the prefix of every generated object, and the owner mark of all objects of the file. Default: the one of another file of the topology.", false, matching(namePattern)},
 		{"vhost", "Virtual host. --vhost overrides it. Default: the one of the AMQP URL.", false, anyText()},
 		{"cluster", "Refuse a broker whose cluster name differs. Default: any cluster.", false, anyText()},
 		{"countHeader", "Header in which the processor counts the retries. It must not begin with x-. Default: count.", false, anyText()},
@@ -67,11 +67,11 @@ func fileKeys() []key {
 			"queues", "Work queues.", false,
 			list(shape{types: []string{"object"}, keys: queueKeys(), oneOf: []string{"name", "match"}}),
 		},
-		{"delays", "Exchanges whose messages come to another exchange later, when each is due.", false, list(object(delayKeys()))},
-		{"messages", "How the bodies of messages are read, and what is masked in them, where dlxctl shows messages. Nothing of it is on the broker.", false, object(messagesKeys())},
-		{"notify", "Where dlxctl process sends notices of dead letters. Nothing of it is on the broker.", false, list(object(notifyKeys()))},
-		{"removed", "Queues and exchanges that were removed from the file on purpose: apply may delete them although routing ends (hazard drops-routing), without --allow.", false, list(anyText())},
-		{"accept", "Warnings that are understood, as WARNING=OBJECT or WARNING: validate, plan and apply no longer print them.", false, list(anyText())},
+		{"delays", "Exchanges whose messages come to another exchange when they are due.", false, list(object(delayKeys()))},
+		{"messages", "How bodies are read, and what is masked in them, where dlxctl shows messages.", false, object(messagesKeys())},
+		{"notify", "Where dlxctl process sends notices of dead letters.", false, list(object(notifyKeys()))},
+		{"removed", "Queues and exchanges removed on purpose: apply may delete them although routing ends (hazard drops-routing).", false, list(anyText())},
+		{"accept", "Warnings that are not printed, as WARNING=OBJECT or WARNING.", false, list(anyText())},
 	}
 }
 
@@ -81,9 +81,9 @@ func defaultsKeys() []key {
 			"type", "Type of work queues; in the file with name also of failed, retry, dead-letter and unroutable queues. Default: quorum.", false,
 			oneOf(topology.Quorum, topology.Classic),
 		},
-		{"backoff", "Backoff of queues that set none: a name under backoff, or none. Default: each queue must set its own.", false, anyText()},
+		{"backoff", "Backoff of queues that set none. Default: each queue must set its own.", false, anyText()},
 		{
-			"deadLetterBy", "What sets dead-lettering on queues. unmanaged: dlxctl sets none, and the queue keeps its own. Default: arguments.",
+			"deadLetterBy", "What sets dead-lettering on queues. Default: arguments.",
 			false, oneOf(deadLetterWords()...),
 		},
 		{"deliveryLimit", "deliveryLimit of quorum queues. External queues take it over only with type: quorum. Default: the broker's.", false, integer(0)},
@@ -91,7 +91,7 @@ func defaultsKeys() []key {
 			"dead", "Dead-letter queue: own, shared, or a mapping. A queue that it names is shared by all. Default: own.", false,
 			shape{either: []shape{oneOf("own", "shared"), object(deadKeys())}},
 		},
-		{"arguments", "Arguments of queues that are not external, merged by key: the value of a queue wins, and null on a queue omits one.", false, table()},
+		{"arguments", "Arguments of queues that are not external, merged by key: the value of a queue wins, and null omits one.", false, table()},
 		{"owner", "Owning team. Default: none.", false, anyText()},
 		{"severity", "Severity of alerts and messages. Default: ticket.", false, severityShape()},
 	}
@@ -112,11 +112,11 @@ func backoffKeys() []key {
 			false, delay(),
 		},
 		{
-			"afterExpiry", "What becomes of a message that expired in its work queue, or whose expiration ends before its next wait. drop deletes and counts it. Default: ignore.",
+			"afterExpiry", "What becomes of a message that expired in its work queue, or whose expiration ends before its next wait. Default: ignore.",
 			false, oneOf(expiryWords()...),
 		},
 		{
-			"outage", "What is an outage of a work queue. During one, messages that would be dead wait instead. Default: none, failures count.",
+			"outage", "In an outage of a work queue, messages that would be dead wait instead. Default: none, failures count.",
 			false, object(outageKeys()),
 		},
 		{
@@ -131,7 +131,7 @@ func outageKeys() []key {
 		{"failing", "Share of the last deliveries of a queue that has failed in an outage. Default: 80%.", false, matching(percentPattern)},
 		{"of", "Number of the last deliveries that are looked at. Default: 50.", false, integer(1)},
 		{"until", "How long after its first failure a message may wait for the end of an outage. Default: 24h.", false, delay()},
-		{"rate", "How many of the waiting messages of the backoff return per second at most. Default: any number.", false, matching(ratePattern)},
+		{"rate", "How many waiting messages of the backoff return per second at most. Default: any number.", false, matching(ratePattern)},
 	}
 }
 
@@ -165,29 +165,33 @@ func exchangeKeys() []key {
 		{"type", "topic, direct, fanout, headers, or the type of a plugin. Default: topic.", false, anyText()},
 		{"arguments", "Arguments of the exchange.", false, table()},
 		{"internal", "Clients may not publish to it. Default: false.", false, boolean()},
-		{"external", "Another team manages it: it must exist, and dlxctl never creates, changes or deletes it. Default: false.", false, boolean()},
+		{"external", "Another team manages it, and it must exist. Default: false.", false, boolean()},
 		{"bindings", "Bindings from other exchanges to this one.", false, list(object(bindingKeys()))},
 	}
 }
 
 func delayKeys() []key {
 	return []key{
-		{"name", "Name of the exchange that publishers use. The header x-delay or x-delay-until of a message says when it is due.", true, anyText()},
+		{"name", "Name of the exchange that publishers use, with the header x-delay or x-delay-until.", true, anyText()},
 		{"to", "Exchange of the file to which a message that is due is published.", true, anyText()},
 		{"max", "How far ahead a message may be due, 1s or more. Default: 24h.", false, delay()},
+		{
+			"engine", "Where messages wait: levels, queues with a TTL, or native, one queue of RabbitMQ " + topology.FirstNative + " and later. Default: levels.",
+			false, oneOf(topology.EngineLevels, topology.EngineNative),
+		},
 	}
 }
 
 func queueKeys() []key {
 	return []key{
 		{"name", "Name of the work queue. Default: none, with match.", false, anyText()},
-		{"match", "Pattern of a RabbitMQ policy: the entry covers each queue that services declare under a name with a match, now and later. Default: none.", false, anyText()},
+		{"match", "Pattern of a RabbitMQ policy: the entry covers each queue whose name has a match, now and later. Default: none.", false, anyText()},
 		{"type", "Type of this queue. Default: the one of defaults.", false, oneOf(topology.Quorum, topology.Classic)},
 		{"backoff", "A name under backoff, or none: rejected messages are dead-lettered at once. Default: the one of defaults.", false, anyText()},
 		{"bindings", "Bindings from exchanges to this queue.", false, list(object(bindingKeys()))},
 		{"deliveryLimit", "Quorum queues: how many times the broker redelivers a message before it dead-letters it. Default: the broker's (no limit before 4.0, 20 since).", false, integer(0)},
 		{
-			"dead", "Dead-letter queue: own is QUEUE.dead, shared is TOPOLOGY.dead, which several queues may share, or a mapping. Default: own, and shared with match.", false,
+			"dead", "Dead-letter queue: own is QUEUE.dead, shared is TOPOLOGY.dead, or a mapping. Default: own, and shared with match.", false,
 			shape{either: []shape{oneOf("own", "shared"), object(deadKeys())}},
 		},
 		{"arguments", "Other arguments of the queue.", false, table()},
@@ -197,14 +201,14 @@ func queueKeys() []key {
 			"deadLetterBy", "What sets dead-lettering on the queue. unmanaged: dlxctl sets none, and the queue keeps its own. Default: the one of defaults.",
 			false, oneOf(deadLetterWords()...),
 		},
-		{"external", "A service declares the queue: it must exist, and dlxctl never creates, changes or deletes it; a policy sets its dead-lettering, unless deadLetterBy is unmanaged. Default: false.", false, boolean()},
+		{"external", "A service declares the queue, and it must exist. A policy sets its dead-lettering, unless deadLetterBy is unmanaged. Default: false.", false, boolean()},
 		{"messages", "What applies to the messages of this queue in addition.", false, object(queueMessagesKeys())},
 		{
-			"retryTo", "Queue of the file to which failed messages of this queue come after a tier. Attempts go on to count. Default: this queue.",
+			"retryTo", "Queue of the file to which failed messages of this queue come after a tier. Default: this queue.",
 			false, anyText(),
 		},
-		{"replace", "Where RabbitMQ cannot change the queue, dlxctl migrate may replace it under its name (hazard replaces-queue), without --allow. Default: false.", false, boolean()},
-		{"replaces", "The legacy queue that this queue replaces. While the legacy queue exists, this queue is created without its business bindings. Default: none.", false, anyText()},
+		{"replace", "dlxctl apply may replace the queue under its name (hazard replaces-queue). Default: false.", false, boolean()},
+		{"replaces", "The legacy queue that this queue replaces, in a migration. Default: none.", false, anyText()},
 	}
 }
 
@@ -219,7 +223,7 @@ func bindingKeys() []key {
 			false, table(),
 		},
 		{
-			"arguments", "The arguments of the binding as they are, in place of match and headers: for exchanges of plugins, and what those two cannot express.",
+			"arguments", "The arguments of the binding as they are, in place of match and headers.",
 			false, table(),
 		},
 	}
@@ -233,7 +237,7 @@ func deadKeys() []key {
 			false, delay(),
 		},
 		{"arguments", "Arguments of the dead-letter queue.", false, table()},
-		{"external", "The queue exists: dlxctl binds it, and never creates, changes or deletes it. Default: false.", false, boolean()},
+		{"external", "The queue exists: dlxctl only binds it. Default: false.", false, boolean()},
 	}
 }
 

@@ -28,7 +28,8 @@ func (d *decoder) match(f fields) {
 	}
 	what := fmt.Sprintf("the match %q", expression)
 	if _, err := pattern.Compile(expression); err != nil || expression == "" {
-		d.problem(m.Pos, what+" is no regular expression of a policy", "write one as in RabbitMQ's policies, such as ^svc\\.")
+		d.problem(m.Pos, what+" is not a regular expression of a policy",
+			"write one as in RabbitMQ's policies, such as ^svc\\.")
 		return
 	}
 	policy := topology.MatchPolicyName(d.spec.Name, topology.Classic, expression)

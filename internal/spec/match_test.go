@@ -67,7 +67,7 @@ func TestMatchIsRefused(t *testing.T) {
 			`7:13: the match "^svc" is not external; it is for queues that services declare: add external: true`,
 		},
 		`{match: "(", external: true}`: {
-			`7:13: the match "(" is no regular expression of a policy; write one as in RabbitMQ's policies, such as ^svc\.`,
+			`7:13: the match "(" is not a regular expression of a policy; write one as in RabbitMQ's policies, such as ^svc\.`,
 		},
 		`{match: "^svc", external: true, deadLetterBy: arguments}`: {
 			`7:51: the match "^svc" has deadLetterBy: arguments; only a policy covers queues by a pattern: write deadLetterBy: policy, or remove it`,

@@ -73,7 +73,7 @@ func (n *names) delays() {
 		if !n.once(first, x.Pos, "exchange", x.Name, "rename one", n.reservedExchange(x.Name)) {
 			continue
 		}
-		made := topology.NewDelay(n.spec.Name, x.Name, x.To, x.Max)
+		made := topology.NewDelay(n.spec.Name, x.Name, x.To, x.Max, x.Native)
 		longest := made.LevelExchange
 		for _, l := range made.Levels {
 			if len(l.Queue) > len(longest) {

@@ -92,7 +92,7 @@ func (d *decoder) address(f fields) string {
 		return n.Value // a variable is not set: it is read where notices are sent
 	}
 	if _, err := notice.ParseAddress(address); err != nil {
-		d.problem(d.at(n), "to is no address of a target: "+err.Error(), "")
+		d.problem(d.at(n), "to is not the address of a target: "+err.Error(), "")
 		return ""
 	}
 	return n.Value

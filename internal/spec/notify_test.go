@@ -45,8 +45,8 @@ func TestNotifyProblems(t *testing.T) {
 	for target, want := range map[string]string{
 		"{severity: page}":                          "a:4:10: a target of notify has no to; add to: …",
 		"{to: [s3cret]}":                            "a:4:15: to is not text; write an address such as https://HOST/PATH",
-		"{to: 'ftp://h/s3cret'}":                    "a:4:15: to is no address of a target: its scheme is not known; write https://, slack+https://, smtp:// or smtps://",
-		"{to: 'https://${BAD}/s3cret'}":             "a:4:15: to is no address of a target: it is not a URL",
+		"{to: 'ftp://h/s3cret'}":                    "a:4:15: to is not the address of a target: its scheme is not known; write https://, slack+https://, smtp:// or smtps://",
+		"{to: 'https://${BAD}/s3cret'}":             "a:4:15: to is not the address of a target: it is not a URL",
 		"{to: 'https://${x y}/s3cret'}":             "a:4:15: to is not readable: ${ must be followed by a variable's name and }",
 		"{to: 'https://h', severity: x}":            `a:4:38: severity is "x"; write page, ticket or info`,
 		"{to: 'https://h', owner: []}":              "a:4:35: owner is empty; name one at least, or remove the key for all",

@@ -263,7 +263,7 @@ func TestOverlayIsRefused(t *testing.T) {
 		{"queues: [{name: billing, bindings: [{exchange: evnts, key: k}]}]", `1:1:37: binding comes from exchange "evnts", which is not declared; did you mean "events"?`},
 		{"queues:\n- name: billing\n  owner: # crm", `1:3:3: owner has no value; give it a value, or write null to remove what the files have; a text that begins with # needs quotes`},
 		{"backoff: {standard: {exponential: {first: 1s, steps: 2}}}", `1:1:35: backoff "standard" has both tiers and exponential; keep one of them: an overlay removes the other with null`},
-		{"backoff: {standard: {tiers: [{delay: 1s, attempts: 2000}]}}", `1:1:22: backoff "standard" has 2000 attempts; a backoff may have 1000: each attempt is a binding of its headers exchange`},
+		{"backoff: {standard: {tiers: [{delay: 1s, attempts: 2000}]}}", `1:1:22: backoff "standard" has 2000 attempts; a backoff may have at most 1000: each attempt is a binding of its headers exchange`},
 		{"queues: [{name: prod.mail, backoff: standard, arguments: {x-max-length: 5}}]", `1:1:59: queue "prod.mail" has x-max-length and shares the backoff "standard" with "billing"; while it is full it would delay the retries of the other queues: give it a backoff of its own`},
 		{"exchanges: [{name: events, type: headers}]", `a:16:16: binding comes from the headers exchange "events", by 1:1:28, and has no headers; add headers: {name: value}; headers: {} matches every message`},
 		{"exchanges: [{name: events, type: fanout}]\nqueues: [{name: billing, bindings: [{exchange: events, headers: {a: b}}]}]", `1:2:37: binding has headers, but exchange "events" is of type fanout, by 1:1:28; only headers exchanges match headers: write key, or change the type`},

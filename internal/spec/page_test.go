@@ -2,6 +2,7 @@ package spec
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"regexp"
@@ -35,15 +36,16 @@ func TestFilePage(t *testing.T) {
 	page := string(read(t, filePage))
 	writer := tableWriter{t, examplesOfKeys(t), sectionsOfTables(page)}
 	written := map[string]bool{}
-	table := regexp.MustCompile(`(?s)<!-- keys: (\w+) -->\n.*?<!-- end of keys -->\n`)
+	table := regexp.MustCompile(`<!-- keys: ([\w ]+) -->\n\n(?:\|.*\n)*`)
 	want := table.ReplaceAllStringFunc(page, func(found string) string {
-		name := table.FindStringSubmatch(found)[1]
-		keys, ok := tables()[name]
-		if !ok || written[name] {
-			t.Errorf("docs/file.md has a table %q twice, or the format has no such keys", name)
+		names := table.FindStringSubmatch(found)[1]
+		for name := range strings.FieldsSeq(names) {
+			if _, ok := tables()[name]; !ok || written[name] {
+				t.Errorf("docs/file.md has a table %q twice, or the format has no such keys", name)
+			}
+			written[name] = true
 		}
-		written[name] = true
-		return fmt.Sprintf("<!-- keys: %s -->\n\n%s\n<!-- end of keys -->\n", name, writer.table(name, keys))
+		return fmt.Sprintf("<!-- keys: %s -->\n\n%s", names, writer.table(strings.Fields(names)))
 	})
 	for name := range tables() {
 		if !written[name] {
@@ -118,24 +120,34 @@ func sectionsOfTables(page string) map[string]string {
 		if heading, ok := strings.CutPrefix(line, "## "); ok {
 			section = "#" + strings.ReplaceAll(strings.ToLower(strings.TrimSpace(heading)), " ", "-")
 		}
-		if name, ok := strings.CutPrefix(line, "<!-- keys: "); ok {
-			sections[strings.TrimSuffix(strings.TrimSpace(name), " -->")] = section
+		if names, ok := strings.CutPrefix(line, "<!-- keys: "); ok {
+			for name := range strings.FieldsSeq(strings.TrimSuffix(strings.TrimSpace(names), " -->")) {
+				sections[name] = section
+			}
 		}
 	}
 	return sections
 }
 
-// table writes the table of an object's keys.
-func (w tableWriter) table(name string, keys []key) string {
+// table writes the table of the keys of an object, or of several: then each key has the name of its
+// object before it.
+func (w tableWriter) table(names []string) string {
 	w.Helper()
 	var b strings.Builder
 	b.WriteString("| key | value | default | meaning |\n| --- | --- | --- | --- |\n")
-	for _, k := range keys {
-		if isScalar(k.shape) && w.examples[name+"."+k.name] == "" {
-			w.Errorf("the starter full has no example of %s.%s", name, k.name)
+	for _, name := range names {
+		before := ""
+		if len(names) > 1 {
+			inList := map[string]string{"tier": "tiers", "rule": "rules", "type": "types"}
+			before = cmp.Or(inList[name], name) + "."
 		}
-		meaning, standard := w.meaning(name, k)
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.name, w.value(k.shape), standard, meaning)
+		for _, k := range tables()[name] {
+			if isScalar(k.shape) && w.examples[name+"."+k.name] == "" {
+				w.Errorf("the starter full has no example of %s.%s", name, k.name)
+			}
+			meaning, standard := w.meaning(name, k)
+			fmt.Fprintf(&b, "| `%s%s` | %s | %s | %s |\n", before, k.name, w.value(k.shape), standard, meaning)
+		}
 	}
 	return b.String()
 }
@@ -152,8 +164,8 @@ func (w tableWriter) meaning(table string, k key) (meaning, standard string) {
 		standard = "`" + standard + "`"
 	case !said && isScalar(k.shape):
 		w.Errorf("%s: the description of %s has no default: end it with Default: …", table, k.name)
-	case !said:
-		standard = "none"
+	case standard == "none":
+		standard = "" // an empty cell says it
 	}
 	return asCode(meaning), asCode(standard)
 }
@@ -207,13 +219,13 @@ func (w tableWriter) value(s shape) string {
 	case s.values != nil && s.values.keys != nil:
 		return "[mapping](" + w.sectionOf(*s.values) + ") by name"
 	case s.items != nil && s.items.keys != nil:
-		return "list of [mappings](" + w.sectionOf(*s.items) + ")"
+		return "[list](" + w.sectionOf(*s.items) + ")"
 	case s.items != nil && s.items.enum != nil:
 		return "list of " + w.value(*s.items)
 	case s.items != nil && s.items.either != nil:
 		return "list, each a " + w.value(*s.items)
 	case s.items != nil:
-		return "list of texts"
+		return "texts"
 	case s.match == delay().match:
 		return "delay"
 	case s.match == namePattern:
@@ -236,8 +248,8 @@ func (w tableWriter) sectionOf(s shape) string {
 	return w.sections["messages"] // a queue has a part of these keys
 }
 
-// examplesOfKeys returns an example for each key that is no object and no list of objects, by the
-// name of its table and the key: the first one in the starter that has them all.
+// examplesOfKeys returns an example for each key that is neither an object nor a list of objects,
+// by the name of its table and the key: the first one in the starter that has them all.
 func examplesOfKeys(t *testing.T) map[string]string {
 	t.Helper()
 	data, ok := templates.Starter("full")

@@ -229,7 +229,7 @@ func (d *decoder) limit(f fields) (int64, bool) {
 	limit, ok := d.number(f, "deliveryLimit", 0)
 	if ok && limit > topology.Unlimited {
 		d.problem(d.at(v.value), fmt.Sprintf("deliveryLimit is %d", limit),
-			fmt.Sprintf("write %d at most, which is no limit", topology.Unlimited))
+			fmt.Sprintf("write %d at most, which means no limit", topology.Unlimited))
 		return 0, false
 	}
 	return limit, ok

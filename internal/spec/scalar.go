@@ -152,7 +152,20 @@ func (d *decoder) delay(f fields, name string) (time.Duration, bool) {
 	return d.delayOf(v.value, name)
 }
 
+// delayUpTo returns the delay under a key, which may be longer than a TTL.
+func (d *decoder) delayUpTo(f fields, name string, limit time.Duration) (time.Duration, bool) {
+	v, ok := f.values[name]
+	if !ok {
+		return 0, false
+	}
+	return d.limitedDelay(v.value, name, limit)
+}
+
 func (d *decoder) delayOf(n *yaml.Node, name string) (time.Duration, bool) {
+	return d.limitedDelay(n, name, topology.MaxDelay)
+}
+
+func (d *decoder) limitedDelay(n *yaml.Node, name string, limit time.Duration) (time.Duration, bool) {
 	n, ok := d.scalar(n)
 	if !ok {
 		return 0, false
@@ -161,7 +174,7 @@ func (d *decoder) delayOf(n *yaml.Node, name string) (time.Duration, bool) {
 		d.problem(d.at(n), name+" is "+kindOf(n)+", not a delay", "write a number and a unit, such as 10s or 1m30s")
 		return 0, false
 	}
-	delay, err := topology.ParseDelay(n.Value)
+	delay, err := topology.ParseDelayUpTo(n.Value, limit)
 	if err != nil {
 		d.problem(d.at(n), fmt.Sprintf("%s is %q", name, n.Value), err.Error())
 		return 0, false

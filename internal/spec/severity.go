@@ -16,14 +16,14 @@ func severityShape() shape {
 func severityKeys() []key {
 	return []key{
 		{"default", "Severity of messages that no rule fits. Default: ticket.", false, oneOf(topology.Severities()...)},
-		{"rules", "Rules for messages. The first that fits a message counts.", false, list(object(severityRuleKeys()))},
+		{"rules", "Rules for messages. The first that fits counts.", false, list(object(severityRuleKeys()))},
 	}
 }
 
 func severityRuleKeys() []key {
 	return []key{
 		{"key", "Pattern that the routing key of the publisher fits, as in a binding to a topic exchange. Default: any.", false, anyText()},
-		{"header", "Headers that the message has, all of them, with equal values. Default: any.", false, table()},
+		{"header", "Headers that the message has, all with equal values. Default: any.", false, table()},
 		{"severity", "Severity of the messages that fit key and header.", true, oneOf(topology.Severities()...)},
 	}
 }

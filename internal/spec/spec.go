@@ -142,6 +142,7 @@ type Delay struct {
 	ToPos Pos
 	// Max is how far ahead a message may be due.
 	Max     time.Duration
+	Native  bool // RabbitMQ holds its messages until they are due
 	Pos     Pos
 	Overlay Pos // see [Queue]
 }

@@ -42,7 +42,7 @@ func (t *tree) remove(name string, by Pos) {
 	delete(t.inner, name)
 }
 
-// child returns the tree of the mapping under the key of p. What is no mapping is replaced by an
+// child returns the tree of the mapping under the key of p. What is not a mapping is replaced by an
 // empty one, at the place of p.
 func (t *tree) child(d *decoder, p pair) *tree {
 	if inner, ok := t.inner[p.name]; ok {

@@ -63,7 +63,7 @@ func TestUnmanagedIsRefused(t *testing.T) {
 	}
 }
 
-// An unused backoff is no warning while the file leaves a queue alone: it is for later.
+// An unused backoff is not a warning while the file leaves a queue alone: it is for later.
 func TestUnmanagedKeepsABackoffForLater(t *testing.T) {
 	t.Parallel()
 	file := "version: 1\nname: shop\nbackoff: {later: {tiers: [1s]}}\nqueues: [{name: q, backoff: none}%s]\n"

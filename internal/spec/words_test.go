@@ -22,6 +22,7 @@ defaults: {type: quorum, backoff: b, severity: {rules: [{key: a, severity: page}
 backoff: {a: {tiers: [1s]}, b: {tiers: [1s]}}
 exchanges: [{name: all, type: fanout, bindings: [{exchange: docs, headers: {format: pdf}}]}, {name: docs, type: headers}]
 queues: [{name: q, messages: {redact: {}}, severity: {rules: [{key: a, severity: page}]}, bindings: [{exchange: docs, headers: {format: pdf}}]}]
+delays: [{name: later, to: all}]
 messages: {redact: {}}
 notify: [{to: "https://h", severity: [page]}]
 `

@@ -66,8 +66,8 @@ func TestWriteJSON(t *testing.T) {
 	}
 }
 
-// A byte that is no UTF-8 can control a terminal too.
-func TestNamesThatAreNoTextAreQuoted(t *testing.T) {
+// A byte that is not UTF-8 can control a terminal too.
+func TestNamesThatAreNotTextAreQuoted(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"orders": "orders", "\x9b31m": `"\x9b31m"`, "a\x1b": `"a\x1b"`, "": `""`} {
 		if got := text.Name(name); got != want {

@@ -39,8 +39,27 @@ func (e *ClosedError) Error() string {
 // timedOut reports whether the library gave up reading. It keeps only the text of the error.
 func timedOut(reason string) bool { return strings.HasSuffix(reason, os.ErrDeadlineExceeded.Error()) }
 
-// Unwrap returns the sentinel.
-func (e *ClosedError) Unwrap() error { return e.kind }
+// Unwrap returns the sentinel. Where none of a channel applies, it is ErrInternal for a broker that
+// failed, and ErrUnreachable for a connection that was lost or that the broker ended as a whole.
+func (e *ClosedError) Unwrap() error {
+	switch {
+	case e.kind != nil:
+		return e.kind
+	case !e.Broker, endsConnection(e.Code):
+		return broker.ErrUnreachable
+	case e.Code == amqp091.InternalError:
+		return broker.ErrInternal
+	default:
+		return nil
+	}
+}
+
+// endsConnection reports whether the code of an answer is about the connection, not about what was
+// requested on it: a node that stops, an operator who closes the connection, or frames that do not
+// belong together, as when an answer was lost.
+func endsConnection(code int) bool {
+	return code == amqp091.ConnectionForced || code == amqp091.FrameError || code == amqp091.ChannelError
+}
 
 // Forced reports whether a node that stops, or an operator, has ended the connection. No message is
 // the reason.

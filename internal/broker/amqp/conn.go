@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"maps"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -74,8 +75,10 @@ func dial(ctx context.Context, e broker.Endpoint, extra uint32) (*Conn, error) {
 	if e.ConnectionName != "" {
 		properties.SetClientConnectionName(e.ConnectionName)
 	}
+	maps.Copy(properties, e.Properties)
+	plain := amqp091.PlainAuth{Username: e.AMQP.User, Password: e.AMQP.Password()}
 	config := amqp091.Config{
-		SASL:       []amqp091.Authentication{&amqp091.PlainAuth{Username: e.AMQP.User, Password: e.AMQP.Password()}},
+		SASL:       []amqp091.Authentication{&login{PlainAuth: plain, properties: properties}},
 		Vhost:      e.VHost,
 		Heartbeat:  10 * time.Second,
 		FrameSize:  amqp091.FrameSizeUnlimited, // the broker's limit applies
@@ -114,6 +117,24 @@ func dial(ctx context.Context, e broker.Endpoint, extra uint32) (*Conn, error) {
 	c := &Conn{conn: conn, endpoint: e, spare: make(chan *amqp091.Channel, spareChannels), socket: socket, gate: gate}
 	c.Blocked = c.watchBlocked()
 	return c, nil
+}
+
+// login is a login with a user and a password to which a broker answers in words. RabbitMQ tells a
+// client that it is refused only if the client says that it expects it (the capability
+// authentication_failure_close); otherwise it hangs up, as it does when it stops, or when a login
+// takes longer than its handshake_timeout, and a right password would look wrong.
+type login struct {
+	amqp091.PlainAuth
+	properties amqp091.Table // of the client
+}
+
+// Response returns the user and the password for the broker. The library has set the capabilities
+// of the client just before, and offers no other place to add one.
+func (l *login) Response() string {
+	if capabilities, ok := l.properties["capabilities"].(amqp091.Table); ok {
+		capabilities["authentication_failure_close"] = true
+	}
+	return l.PlainAuth.Response()
 }
 
 // received returns what ended the connection while the library opened it, if the library reports
@@ -171,17 +192,21 @@ func explainDial(e broker.Endpoint, socket *wire.Socket, err error) error {
 	}
 	var refused *amqp091.Error
 	var record tls.RecordHeaderError
-	// The library reports ErrCredentials and ErrVhost too where nothing was read.
 	silent := socket != nil && socket.Ended() != nil && timedOut(socket.Ended().Error())
 	switch {
 	case silent, errors.As(err, &refused) && !refused.Server && timedOut(refused.Reason):
 		return broker.Errorf(broker.ErrUnreachable,
 			"%s accepts connections and answers nothing in time; check that the broker is not overloaded or hanging, and that nothing in between swallows data", e.AMQP)
-	case errors.Is(err, amqp091.ErrCredentials) || errors.Is(err, amqp091.ErrSASL):
+	case errors.Is(err, amqp091.ErrCredentials), errors.Is(err, amqp091.ErrVhost):
+		// The library reports both where it was answered nothing. The broker would have said so.
+		return broker.Errorf(broker.ErrUnreachable,
+			"%s ended the connection during the login of user %q without saying why; check that the broker is not stopping or overloaded; by default it allows 10 s for a login",
+			e.AMQP, e.AMQP.User)
+	case errors.Is(err, amqp091.ErrSASL), errors.As(err, &refused) && refused.Code == amqp091.AccessRefused:
 		return broker.Errorf(broker.ErrUnauthorized,
 			"user %q is refused by %s; check user and password in %s%s", e.AMQP.User,
 			e.AMQP, e.Words.URL(), e.Words.OrPassword())
-	case errors.Is(err, amqp091.ErrVhost), errors.As(err, &refused) && refused.Code == amqp091.NotAllowed:
+	case errors.As(err, &refused) && refused.Code == amqp091.NotAllowed:
 		return broker.Errorf(broker.ErrNoVHost,
 			"vhost %q on %s does not exist, or user %q may not use it; run rabbitmqctl add_vhost %s, or %s",
 			e.VHost, e.AMQP, e.AMQP.User, text.ShellQuote(e.VHost), broker.GrantHint(e.AMQP.User))
@@ -224,7 +249,7 @@ func (c *Conn) watchBlocked() <-chan Blocking {
 func (c *Conn) Address() broker.Address { return c.endpoint.AMQP }
 
 // FrameMax returns the size of the largest content header that the broker accepts, in bytes,
-// without the overhead of the frame. Zero is no limit.
+// without the overhead of the frame. Zero means no limit.
 func (c *Conn) FrameMax() int {
 	if c.conn.Config.FrameSize <= 0 {
 		return 0

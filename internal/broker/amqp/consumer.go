@@ -29,7 +29,8 @@ type Consumer struct {
 
 // Consume subscribes to a queue, one at a time on each connection. At most prefetch messages are
 // delivered and not yet acknowledged, and together they have at most that many bytes, unless it is
-// a single message; zero bytes is no limit. It fails with ErrNotFound if the queue does not exist.
+// a single message; zero bytes means no limit. It fails with ErrNotFound if the queue does not
+// exist.
 func (c *Conn) Consume(queue string, prefetch, bytes int) (*Consumer, error) {
 	ch, err := c.conn.Channel()
 	if err != nil {

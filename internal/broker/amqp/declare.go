@@ -103,7 +103,11 @@ func (c *Conn) explain(err error) error {
 		return broker.Errorf(broker.ErrUnreachable, "the AMQP connection to %s ended: %s", c.endpoint.AMQP,
 			broker.OneLine(err.Error()))
 	}
-	switch reason := broker.OneLine(e.Reason); e.Code {
+	reason := broker.OneLine(e.Reason)
+	if endsConnection(e.Code) {
+		return broker.Errorf(broker.ErrUnreachable, "the AMQP connection to %s ended: %d %s", c.endpoint.AMQP, e.Code, reason)
+	}
+	switch e.Code {
 	case amqp091.NotFound:
 		return broker.Errorf(broker.ErrNotFound, "%s", reason)
 	case amqp091.PreconditionFailed:
@@ -119,8 +123,6 @@ func (c *Conn) explain(err error) error {
 		return broker.Errorf(broker.ErrInUse, "%s", reason)
 	case amqp091.InternalError:
 		return broker.Errorf(broker.ErrInternal, "the broker failed: %d %s", e.Code, reason)
-	case amqp091.ConnectionForced, amqp091.FrameError, amqp091.ChannelError:
-		return broker.Errorf(broker.ErrUnreachable, "the AMQP connection to %s ended: %d %s", c.endpoint.AMQP, e.Code, reason)
 	default:
 		return broker.Errorf(broker.ErrRefused, "the broker refuses it: %d %s", e.Code, reason)
 	}

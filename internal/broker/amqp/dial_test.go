@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -89,6 +90,36 @@ func TestDialExplainsConnectionErrors(t *testing.T) {
 				t.Errorf("error is not %q: %v", tc.kind, err)
 			} else if err.Error() != tc.text {
 				t.Errorf("error\n got %s\nwant %s", err, tc.text)
+			}
+		})
+	}
+}
+
+// A broker that ends a login without a word has refused no user, and the password may be right:
+// RabbitMQ ends a login that takes longer than 10 s, and each login when it stops.
+func TestALoginThatEndsIsNotRefused(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	for name, filter := range map[string]func(client, server net.Conn){
+		"the login does not arrive": func(client, server net.Conn) {
+			_, _ = io.CopyN(server, client, int64(len("AMQP0091")))
+			_, _ = io.Copy(io.Discard, client)
+		},
+		"the broker is gone": func(client, server net.Conn) {
+			_, _ = io.CopyN(server, client, int64(len("AMQP0091")))
+			_, _ = client.Read(make([]byte, 1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := endpoint(t, brokertest.NewFilter(t, target, filter))
+			conn, err := amqp.Dial(t.Context(), e)
+			if err == nil {
+				_ = conn.Close()
+			}
+			want := e.AMQP.String() + " ended the connection during the login of user " + strconv.Quote(e.AMQP.User)
+			if !errors.Is(err, broker.ErrUnreachable) || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("error is not %q, but %v", want, err)
 			}
 		})
 	}

@@ -32,7 +32,7 @@ type HolderOptions struct {
 	// Messages is how many to take, from the head of the queue.
 	Messages int
 	// Bytes stops taking once the bodies have that many bytes, give or take some thousand
-	// messages. Zero is no limit.
+	// messages. Zero means no limit.
 	Bytes int64
 	// First takes the messages before all other consumers, and what arrives until Release too, so that
 	// the others get nothing meanwhile and all of it after that in order. Messages, and what arrives,
@@ -48,7 +48,7 @@ type HolderOptions struct {
 	// Classic says that the queue is a classic one, which puts each message back in its place. Of
 	// any other queue Release may have to take more messages first, to keep the order.
 	Classic bool
-	// Most is how many messages Release may hold for that. Zero is no limit.
+	// Most is how many messages Release may hold for that. Zero means no limit.
 	Most int
 	// Beyond is called with each message that Release takes for that. Nil does nothing.
 	Beyond func(Held) error

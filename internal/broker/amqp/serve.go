@@ -20,6 +20,8 @@ const (
 	Reject Answer = "reject"
 	// Requeue rejects it with requeue, by basic.reject: a quorum queue counts that as one delivery.
 	Requeue Answer = "requeue"
+	// Nack requeues it by basic.nack: a quorum queue of RabbitMQ 4.3 does not count that.
+	Nack Answer = "nack"
 	// Crash closes the channel without an answer, as the death of a consumer does: the broker
 	// delivers the message again, and counts that as one delivery (3.10.8 to 4.3.6).
 	Crash Answer = "crash"
@@ -70,6 +72,8 @@ func (c *Conn) serve(ctx context.Context, queue string, handle func(amqp091.Deli
 				err = ch.Reject(d.DeliveryTag, false)
 			case Requeue:
 				err = ch.Reject(d.DeliveryTag, true)
+			case Nack:
+				err = ch.Nack(d.DeliveryTag, false, true)
 			case Crash:
 				return true, ch.Close()
 			case Keep: // with a prefetch of 1 nothing more comes

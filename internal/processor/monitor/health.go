@@ -63,7 +63,7 @@ func (m *Monitor) Unready() []string {
 // Unhealthy says what is stuck, so that only a new start of the process can help:
 // messages are in flight or a connection is to be made, and nothing has happened
 // for long. A broker that is away, or that takes no messages because of an
-// alarm, is no such fault: the processor waits, and a new one would wait too.
+// alarm, is not such a fault: the processor waits, and a new one would wait too.
 func (m *Monitor) Unhealthy(now time.Time) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -34,6 +34,7 @@ const (
 	metricInFlight     = "dlxctl_in_flight"
 	metricHeld         = "dlxctl_held_messages"
 	metricConfirm      = "dlxctl_publish_confirm_seconds"
+	metricLate         = "dlxctl_delayed_late_seconds"
 	metricConsumer     = "dlxctl_consumer_up"
 	metricBlocked      = "dlxctl_connection_blocked"
 	metricOutage       = "dlxctl_queue_in_outage"
@@ -85,9 +86,14 @@ func Metrics() []Metric {
 			"Seconds from publishing the copy of a message until the broker confirmed it, pauses after refusals included.",
 		},
 		{
+			metricLate, "histogram",
+			[]string{"topology", "delay"},
+			"Seconds from when a delayed message was due until the broker confirmed its copy. Only messages with x-delay or x-delay-until.",
+		},
+		{
 			metricConsumer, "gauge",
 			[]string{"topology", "backoff", "queue"},
-			"1 while the failed queue is consumed by this process, else 0. Backoff may be a delay, with its intake queue or due queue.",
+			"1 while the failed queue is consumed by this process, else 0. Backoff may be a delay, with its intake queue, due queue or timer.",
 		},
 		{
 			metricBlocked, "gauge",
@@ -143,6 +149,7 @@ type Monitor struct {
 	unroutable   *prometheus.CounterVec
 	expired      *prometheus.CounterVec
 	confirm      *prometheus.HistogramVec
+	late         *prometheus.HistogramVec
 	sessions     *prometheus.CounterVec
 	sent         *prometheus.CounterVec
 	dropped      *prometheus.CounterVec
@@ -169,11 +176,19 @@ func New(version string) *Monitor {
 		// across sites within a second; what is refused waits for half a minute.
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 	}, d.Labels)
+	d = definition(metricLate)
+	m.late = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: d.Name, Help: d.Help,
+		// A random delay is half a second late, as levels have whole seconds. More is a busy
+		// processor, or one that was away.
+		Buckets: []float64{.05, .1, .25, .5, .75, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200},
+	}, d.Labels)
 	d = definition(metricBuild)
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, d.Labels)
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(
-		m.retried, m.deadLettered, m.unroutable, m.expired, m.confirm, m.sessions, m.sent, m.dropped, build, (*levels)(m),
+		m.retried, m.deadLettered, m.unroutable, m.expired, m.confirm, m.late, m.sessions, m.sent, m.dropped,
+		build, (*levels)(m),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m

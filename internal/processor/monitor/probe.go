@@ -32,6 +32,7 @@ type Probe struct {
 	retried map[retryKey]prometheus.Counter
 	dead    map[deadKey]prometheus.Counter
 	confirm prometheus.Observer
+	late    prometheus.Observer // of a delay
 
 	inFlight atomic.Int64
 	up       atomic.Bool
@@ -72,8 +73,9 @@ func (m *Monitor) Watch(t topology.Compiled) Probes {
 		all = append(all, m.newProbe(t, l))
 	}
 	for _, d := range t.Delays {
-		for _, queue := range d.Queues() {
+		for _, queue := range d.Read() {
 			p := &Probe{monitor: m, topology: t.Name, backoff: d.Name, failed: queue, delays: true, held: map[string]int{}}
+			p.late = m.late.WithLabelValues(t.Name, d.Name)
 			p.Active()
 			for _, cause := range []string{"bad_delay", "headers_too_large", "refused"} {
 				p.nowhere("", "", cause)
@@ -247,6 +249,13 @@ func (p *Probe) Passed() {
 	}
 	p.inFlight.Add(-1)
 	p.Active()
+}
+
+// Late records how late a message of a delay came, whose publisher had said when it is due.
+func (p *Probe) Late(by time.Duration) {
+	if p != nil {
+		p.late.Observe(by.Seconds())
+	}
 }
 
 // Retried records a message of a work queue whose copy in a tier is confirmed. It was

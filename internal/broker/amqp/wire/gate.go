@@ -39,7 +39,8 @@ func NewGate() *Gate {
 	return g
 }
 
-// Begin starts to count the deliveries of a new channel. The limit is in bytes; zero is no limit.
+// Begin starts to count the deliveries of a new channel. The limit is in bytes; zero means no
+// limit.
 func (g *Gate) Begin(limit int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
