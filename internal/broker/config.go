@@ -62,6 +62,8 @@ type Endpoint struct {
 	RequestTime time.Duration
 	// ConnectionName is what operators see in the list of connections.
 	ConnectionName string
+	// Properties are what else an AMQP connection says of itself. The management API lists them.
+	Properties map[string]any
 	// Words are what errors call the settings.
 	Words Words
 	// Accept rejects a broker by its version and the name of its cluster. Every AMQP connection and

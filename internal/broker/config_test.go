@@ -214,7 +214,7 @@ func TestResolveExplainsErrors(t *testing.T) {
 		"authorities that are not there": {
 			broker.Config{CAFile: missing}, "--ca-file: open " + missing + ": no such file or directory",
 		},
-		"authorities that are no PEM": {
+		"authorities that are not PEM": {
 			broker.Config{CAFile: notPEM}, "--ca-file: " + notPEM + " contains no PEM certificate",
 		},
 		"a certificate without its key": {

@@ -3,6 +3,7 @@ package brokertest
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -174,4 +175,44 @@ func PeakMiB(tb testing.TB, pid int) float64 {
 func Median(list []float64) float64 {
 	list = slices.Sorted(slices.Values(list))
 	return list[len(list)/2]
+}
+
+// Used is what the process of a node has used.
+type Used struct {
+	CPUSeconds, WrittenMiB float64 // since its start; what a node writes to memory is not counted
+	MiB                    float64 // resident now
+}
+
+// Used returns what the node has used. It needs Linux, and a node that does not run in Docker.
+func (s *Server) Used(tb testing.TB) Used {
+	tb.Helper()
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return string(text)
+	}
+	proc := "/proc/" + strings.TrimSpace(read(filepath.Join(s.server.dir, "node.pid")))
+	number := func(text string) float64 {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return n
+	}
+	_, stat, _ := strings.Cut(read(proc+"/stat"), ") ") // from the third field on, see proc(5)
+	_, written, _ := strings.Cut(read(proc+"/io"), "\nwrite_bytes: ")
+	written, _, _ = strings.Cut(written, "\n")
+	const ticks = 100 // of a second, as on each Linux
+	fields := strings.Fields(stat)
+	return Used{
+		CPUSeconds: (number(fields[11]) + number(fields[12])) / ticks, WrittenMiB: number(written) / (1 << 20),
+		MiB: number(fields[21]) * float64(os.Getpagesize()) / (1 << 20),
+	}
+}
+
+// Since returns what was used since before.
+func (u Used) Since(before Used) Used {
+	return Used{u.CPUSeconds - before.CPUSeconds, u.WrittenMiB - before.WrittenMiB, u.MiB - before.MiB}
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 )
 
-// apartAtOnce is how many quorum queues are declared and deleted at a time.
+// apartAtOnce is how many quorum queues are declared at a time.
 const apartAtOnce = 8
 
-// apart are connections on which quorum queues are declared and deleted, one at a time on each. A
-// busy node may fail to do so, and then closes the connection (541 INTERNAL_ERROR: the queue had no
-// leader within 5 seconds; rabbit_quorum_queue:start_cluster, 4.3.6). On one connection, such a
-// failure would free the lock, and end the other declarations without an answer.
+// apart are connections on which quorum queues are declared, one at a time on each. A busy node may
+// fail to do so, and then closes the connection (541 INTERNAL_ERROR: the queue had no leader within
+// 5 seconds; rabbit_quorum_queue:start_cluster, 4.3.6). On one connection, such a failure would
+// free the lock, and end the other declarations without an answer.
 type apart struct {
 	endpoint broker.Endpoint
 	slots    chan struct{}
@@ -26,7 +26,8 @@ func newApart(e broker.Endpoint) *apart {
 }
 
 // do lets change use a connection of its own, once one is free. It fails without a change if the
-// connection of UseAMQP has ended meanwhile.
+// connection of UseAMQP has ended meanwhile. A change may reach the broker later than that, and
+// must do no harm then.
 func (m *Client) do(ctx context.Context, change func(*amqp.Conn) error) error {
 	a := m.apart
 	a.slots <- struct{}{}

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"slices"
 	"strconv"
 
 	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -29,6 +31,13 @@ func (m *Client) Apply(ctx context.Context, c plan.Change) error {
 	case plan.Replace:
 		if err := m.remove(ctx, c); err != nil {
 			return err
+		}
+		old, _ := c.Before.(topology.Queue)
+		next, _ := c.After.(topology.Queue)
+		if amqp.Lingers(old, next) && slices.Contains(c.Hazards, topology.StopsConsumers) {
+			if err := wait.For(ctx, amqp.CancelTime); err != nil {
+				return err
+			}
 		}
 		return m.declare(ctx, c.After)
 	case plan.Blocked:

@@ -53,7 +53,7 @@ type Client struct {
 	conn     *amqp.Conn  // declares and deletes, see UseAMQP. Nil: over HTTP
 	endpoint broker.Endpoint
 	asker    *asker
-	apart    *apart // declares and deletes quorum queues, once UseAMQP was called
+	apart    *apart // declares quorum queues, once UseAMQP was called
 }
 
 // User returns the user of the management API.

@@ -34,7 +34,7 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 	case topology.Queue:
 		if c.Label.Role == topology.RoleLog {
 			// Nothing is lost: it has records of the desk, and no message of a user.
-			return m.removeQueue(ctx, o, amqp.Conditions{})
+			return m.removeQueue(ctx, o, amqp.Conditions{}, false)
 		}
 		return m.removeQueue(ctx, o, amqp.Conditions{
 			Unused: !slices.Contains(c.Hazards, topology.StopsConsumers),
@@ -42,7 +42,7 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 			// is no consent to losing what has arrived meanwhile.
 			Empty: !slices.Contains(c.Hazards, topology.LosesMessages) || o.Type() != topology.Stream && c.Stake != nil &&
 				c.Stake.Ready+c.Stake.Unacknowledged == 0,
-		})
+		}, c.Delays)
 	case topology.Binding:
 		return m.removeBinding(ctx, o)
 	case topology.Policy:
@@ -56,26 +56,23 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 // checks and deletes in one step. For quorum queues and streams it has no conditions, and its
 // counts are up to 5 seconds old; such a queue is proved empty first. A message that is published
 // by the queue's name between the proof and the deletion is lost: there is no known protection
-// against that.
-func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Conditions) error {
+// against that. delays says that it may hold messages that it delays.
+func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Conditions, delays bool) error {
 	if q.Type() != topology.Classic {
 		// First: what comes to the queue between the proof that it is empty and the deletion is lost.
 		if gone, err := m.proveWhole(ctx, q); gone || err != nil {
 			return err
 		}
 		if only.Empty || only.Unused {
-			gone, err := m.prove(ctx, q, only)
+			gone, err := m.prove(ctx, q, only, delays)
 			if gone || err != nil {
 				return err
 			}
 		}
 		only = amqp.Conditions{}
 	}
-	if m.conn != nil && q.Type() == topology.Quorum {
-		return m.do(ctx, func(c *amqp.Conn) error { return c.DeleteQueue(q.Name, only) })
-	}
 	if m.conn != nil {
-		return m.conn.DeleteQueue(q.Name, only)
+		return m.conn.DeleteQueue(q.Name, only) // on this connection and no other, see UseAMQP
 	}
 	return done(m.with(ctx).DeleteQueue(m.vhost, q.Name,
 		rabbithole.QueueDeleteOptions{IfEmpty: only.Empty, IfUnused: only.Unused}))

@@ -54,7 +54,7 @@ func TestQueuesOfANodeThatIsDown(t *testing.T) {
 		t.Errorf("down are %v", state.Down)
 	}
 	live, err := m.Live(t.Context(), state, 0)
-	if err != nil || !strings.Contains(strings.Join(live.Unseen, "\n"), "queues whose node is down, which the broker does not list: bound, unbound; ") {
+	if err != nil || !strings.Contains(strings.Join(live.Unseen, "\n"), "queues whose node is down, which the broker does not list: bound, unbound; of them it is only known") {
 		t.Errorf("unseen: %q, %v", live.Unseen, err)
 	}
 	nodes[2].Start(t)

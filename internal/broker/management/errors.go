@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -90,6 +91,11 @@ func isGone(err error) bool {
 	return errors.Is(err, broker.ErrNotFound) || errors.Is(err, broker.ErrNoVHost)
 }
 
+// failedToDeclare matches the reasons of a broker that accepts a declaration and fails to carry it
+// out. AMQP has the code 541 for them, and the management API answers 400, as to a wrong request
+// (source: rabbit_quorum_queue, rabbit_classic_queue, rabbit_stream_queue; 3.10 to 4.3).
+var failedToDeclare = regexp.MustCompile(`^(Cannot declare .* on node '|Could not declare .* timed out)`)
+
 // explain turns an answer of the broker into an error for the user.
 func (m *Client) explain(e *statusError) error {
 	switch {
@@ -109,6 +115,8 @@ func (m *Client) explain(e *statusError) error {
 			m.setPermissions())
 	case e.status == http.StatusNotFound:
 		return broker.Errorf(broker.ErrNotFound, "%s", e.reason)
+	case failedToDeclare.MatchString(e.reason):
+		return broker.Errorf(broker.ErrInternal, "the broker failed: %s", e.reason)
 	case strings.HasPrefix(e.reason, broker.ReasonInequivalent):
 		return broker.Errorf(broker.ErrInequivalent, "it exists and differs: %s", e.reason)
 	default:

@@ -485,3 +485,25 @@ func TestEmptyObjectsMayBeLists(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A broker that accepts a declaration and fails to carry it out is not taken for one that refuses
+// it, neither over HTTP, where it answers 400 as to a wrong request, nor over AMQP.
+func TestTheBrokerFailsToDeclare(t *testing.T) {
+	t.Parallel()
+	node := brokertest.Node(t)
+	target := node.VHost(t)
+	over := map[string]*management.Client{"HTTP": manage(t, target), "AMQP": manage(t, target)}
+	over["AMQP"].UseAMQP(dial(t, target))
+	// The server of the terms and votes does not answer, so no leader is elected.
+	const meta = "Meta = maps:get(log_meta, maps:get(names, ra_system:fetch(quorum_queues))), "
+	node.Ctl(t, "eval", meta+"sys:suspend(Meta).")
+	defer node.Ctl(t, "eval", meta+"sys:resume(Meta).")
+	for protocol, m := range over {
+		q := topology.Queue{Name: "over " + protocol, Durable: true, Arguments: topology.Arguments{"x-queue-type": "quorum"}}
+		err := m.Apply(t.Context(), plan.Change{Action: plan.Create, After: q})
+		if !errors.Is(err, broker.ErrInternal) {
+			t.Errorf("over %s: %v", protocol, err)
+		}
+		t.Logf("over %s: %v", protocol, err)
+	}
+}

@@ -144,7 +144,7 @@ func (m *Client) sendOnce(ctx context.Context, r *http.Request) (*http.Response,
 		return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
-	// A redirect is no success either: if it were followed, a PUT would become a GET of some login
+	// A redirect is not a success either: if it were followed, a PUT would become a GET of some login
 	// page.
 	if resp.StatusCode/100 == 2 || json.Valid(body) && (gone(resp) || unhealthy(resp)) {
 		return resp, nil

@@ -467,5 +467,5 @@ func arguments(v any) (topology.Arguments, error) {
 			return nil, nil
 		}
 	}
-	return nil, fmt.Errorf("its arguments are no object: %s", broker.OneLine(fmt.Sprint(v)))
+	return nil, fmt.Errorf("its arguments are not an object: %s", broker.OneLine(fmt.Sprint(v)))
 }

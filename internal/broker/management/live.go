@@ -58,7 +58,7 @@ func (q livingQueue) leaderless() bool {
 func (m *Client) Live(ctx context.Context, state topology.State, interval time.Duration) (topology.Live, error) {
 	live := topology.Live{Now: time.Now()}
 	if len(state.Down) > 0 {
-		live.Unseen = append(live.Unseen, fmt.Sprintf("queues whose node is down, which the broker does not list: %s; findings may take them for missing",
+		live.Unseen = append(live.Unseen, fmt.Sprintf("queues whose node is down, which the broker does not list: %s; of them it is only known that they exist",
 			text.Some(state.Down)))
 	}
 	vhost := url.PathEscape(m.vhost)
@@ -86,31 +86,6 @@ func (m *Client) Live(ctx context.Context, state topology.State, interval time.D
 	}
 	live.Unseen = append(live.Unseen, "whether queues grow: there was one reading; pass --interval 30s for dead-letters-growing")
 	return live, nil
-}
-
-// readDelayed reads how many messages wait in exchanges of the plugin for delayed messages. The
-// plugin adds the number to what RabbitMQ tells of such an exchange
-// (rabbit_exchange_type_delayed_message.erl).
-func (m *Client) readDelayed(ctx context.Context, state topology.State, live *topology.Live) error {
-	if !slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool {
-		return e.Type == topology.DelayedMessage
-	}) {
-		return nil
-	}
-	var exchanges []struct {
-		Name    string `json:"name"`
-		Delayed *int64 `json:"messages_delayed"`
-	}
-	if err := m.get(ctx, &exchanges, "exchanges/"+url.PathEscape(m.vhost)); err != nil {
-		return err
-	}
-	live.Delayed = map[string]int64{}
-	for _, e := range exchanges {
-		if e.Delayed != nil {
-			live.Delayed[e.Name] = *e.Delayed
-		}
-	}
-	return nil
 }
 
 // oldest returns, by queue, when its first message was published.
@@ -222,7 +197,10 @@ func (m *Client) consumersOf(ctx context.Context, name string) ([]topology.Consu
 	for _, c := range details.Consumers {
 		channel, _ := c.Channel.(map[string]any)
 		connection, _ := channel["connection_name"].(string)
-		out = append(out, topology.Consumer{Tag: c.Tag, AutoAck: c.Ack != nil && !*c.Ack, Connection: connection})
+		user, _ := channel["user"].(string)
+		out = append(out, topology.Consumer{
+			Tag: c.Tag, AutoAck: c.Ack != nil && !*c.Ack, Connection: connection, User: user,
+		})
 	}
 	slices.SortFunc(out, func(a, b topology.Consumer) int {
 		return cmp.Or(cmp.Compare(a.Connection, b.Connection), cmp.Compare(a.Tag, b.Tag))

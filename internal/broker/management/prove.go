@@ -27,7 +27,7 @@ func (m *Client) ProveEmpty(ctx context.Context, queues []topology.Queue) error 
 	fresh := m.Fresh()
 	for _, q := range queues {
 		if q.Type() != topology.Classic {
-			if _, err := fresh.prove(ctx, q, amqp.Conditions{Empty: true}); err != nil {
+			if _, err := fresh.prove(ctx, q, amqp.Conditions{Empty: true}, topology.IsTimerName(q.Name)); err != nil {
 				return fmt.Errorf("the queue %s: %w", q.Name, err)
 			}
 			continue
@@ -63,8 +63,11 @@ func ReadRights(queues []topology.Queue) []plan.Right {
 // are read when they cannot be older than the start of the deletions: bindings are deleted before
 // queues, so nothing has been routed to the queue since. Then the queue is asked itself, as its
 // counts are 0 too when its leader is silent: basic.get goes through the leader's log. Before and
-// after that it is asked for its consumers, which the statistics show up to 10 seconds late.
-func (m *Client) prove(ctx context.Context, q topology.Queue, only amqp.Conditions) (gone bool, err error) {
+// after that it is asked for its consumers, which the statistics show up to 10 seconds late. delays
+// says that the queue may hold messages that it delays.
+func (m *Client) prove(ctx context.Context, q topology.Queue, only amqp.Conditions, delays bool) (
+	gone bool, err error,
+) {
 	asks := only.Unused && q.Type() != topology.Stream // a stream does not report its consumers
 	if asks {
 		if gone, err := m.proveUnused(ctx, q); gone || err != nil {
@@ -95,10 +98,43 @@ func (m *Client) prove(ctx context.Context, q topology.Queue, only amqp.Conditio
 			return gone, err
 		}
 	}
+	if only.Empty && !delays {
+		if delays, err = m.mayDelay(ctx, q); err != nil {
+			return false, err
+		}
+	}
+	if only.Empty && delays {
+		// What a queue delays is not ready, so only its counts show it. Those of above are 0 too if the
+		// leader was silent; the ones that follow are younger than its answer to basic.get.
+		switch again, ok, err := m.Fresh().counted(ctx, q, only); {
+		case err != nil:
+			return false, err
+		case !ok:
+			return true, nil
+		case again.unknown || again.Ready+again.Unacknowledged > 0:
+			return false, broker.Errorf(broker.ErrRefused, "the queue may hold messages that it delays (%s)", again.NotReady())
+		}
+	}
 	if asks {
 		return m.proveUnused(ctx, q)
 	}
 	return false, nil
+}
+
+// mayDelay reports whether RabbitMQ may delay messages in a queue now, by its arguments and its
+// policy.
+func (m *Client) mayDelay(ctx context.Context, q topology.Queue) (bool, error) {
+	const key = topology.KeyDelayedRetryType
+	var now struct {
+		Policy any `json:"effective_policy_definition"` // an empty list where there is none
+	}
+	path := "queues/" + url.PathEscape(m.vhost) + "/" + url.PathEscape(q.Name)
+	err := m.get(ctx, &now, path+"?columns=name,effective_policy_definition")
+	if err != nil && !isGone(err) {
+		return false, err
+	}
+	set, _ := now.Policy.(map[string]any)
+	return set[key] != nil || q.Arguments["x-"+key] != nil, nil
 }
 
 // proveEmpty proves that nothing is ready in a queue. A message that it finds returns to its place.
@@ -170,7 +206,7 @@ func (m *Client) proveUnused(ctx context.Context, q topology.Queue) (gone bool, 
 		case errors.Is(err, broker.ErrNotFound):
 			return true, nil
 		case errors.Is(err, broker.ErrRefused) && time.Now().Before(end) && ctx.Err() == nil:
-			continue // the answer took 200 ms: this is no hot loop
+			continue // the answer took 200 ms: this is not a hot loop
 		case errors.Is(err, broker.ErrForbidden):
 			return false, broker.Errorf(broker.ErrForbidden, "the number of consumers of the queue is unknown: %s",
 				broker.OneLine(err.Error()))

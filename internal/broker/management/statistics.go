@@ -21,6 +21,19 @@ type statistic struct {
 	// Oldest is the timestamp of the message at the head, in seconds, as its publisher set it.
 	// The broker reports it for classic queues. Where there is none it is missing or empty.
 	Oldest any `json:"head_message_timestamp"`
+	// NextDue is when the first message that a quorum queue of 4.3 delays is due, in milliseconds. It
+	// is missing where there is none.
+	NextDue any `json:"next_delayed_at"`
+}
+
+// nextDue returns when the first delayed message is due. Zero: there is none.
+func (s statistic) nextDue() time.Time {
+	n, _ := s.NextDue.(json.Number)
+	ms, err := n.Int64()
+	if err != nil || ms <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
 }
 
 // oldest returns the timestamp of the message at the head. Zero: not known, or no time in seconds:
@@ -35,12 +48,12 @@ func (s statistic) oldest() time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// queueStatistics asks for what the totals leave out: consumers, sizes and ages. The list of
-// consumers is of no use: a user with the tag management sees only their own consumers there
-// (3.10.8, 4.0.5, 4.3.6), and the statistics count those of all users. They are up to 10
+// queueStatistics asks for what the totals leave out: consumers, sizes, ages and due times. The
+// list of consumers is of no use: a user with the tag management sees only their own consumers
+// there (3.10.8, 4.0.5, 4.3.6), and the statistics count those of all users. They are up to 10
 // seconds old: each queue writes its statistics every 5 seconds, and the management plugin collects
 // them every 5 seconds.
-const queueStatistics = "?columns=name,consumers,message_bytes,head_message_timestamp"
+const queueStatistics = "?columns=name,consumers,message_bytes,head_message_timestamp,next_delayed_at"
 
 // fewQueues is how many queues are read one by one. For more, the list of all is quicker: a list of
 // 1,000 queues with statistics costs a broker as much as some 100 of them one by one.
@@ -110,7 +123,7 @@ func addStatistics(usage map[string]topology.Usage, list []statistic) {
 		if !ok {
 			continue
 		}
-		u.Bytes, u.Oldest = s.Bytes, s.oldest()
+		u.Bytes, u.Oldest, u.NextDue = s.Bytes, s.oldest(), s.nextDue()
 		if s.Consumers != nil && !u.ConsumersAsked {
 			u.Consumers, u.ConsumersUnknown = *s.Consumers, false
 		}

@@ -1,6 +1,7 @@
 package management
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"slices"
@@ -9,31 +10,47 @@ import (
 // Subscribers returns the names of the connections that consume a queue, in order, as the
 // statistics show them. A user with the tag management sees only its own.
 func (m *Client) Subscribers(ctx context.Context, queue string) ([]string, error) {
+	all, err := m.AllSubscribers(ctx)
+	return slices.Compact(all[queue]), err
+}
+
+// AllSubscribers returns, by queue, the names of the connections of its consumers, in order: one
+// name for each consumer that [Client.Subscribers] sees.
+func (m *Client) AllSubscribers(ctx context.Context) (map[string][]string, error) {
 	var list []struct {
 		Queue struct {
 			Name string `json:"name"`
 		} `json:"queue"`
-		Channel struct {
-			Connection string `json:"connection_name"`
-		} `json:"channel_details"`
+		Channel any `json:"channel_details"` // an object, or [] if the channel is gone or not known yet
 	}
 	if err := m.get(ctx, &list, "consumers/"+url.PathEscape(m.vhost)); err != nil {
 		return nil, err
 	}
-	var out []string
+	out := map[string][]string{}
 	for _, c := range list {
-		if c.Queue.Name == queue && c.Channel.Connection != "" {
-			out = append(out, c.Channel.Connection)
+		channel, _ := c.Channel.(map[string]any)
+		if name, _ := channel["connection_name"].(string); name != "" {
+			out[c.Queue.Name] = append(out[c.Queue.Name], name)
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
+	for _, names := range out {
+		slices.Sort(names)
+	}
+	return out, nil
 }
 
-// Connections returns the open connections to the virtual host by name, each with the name that its
-// client gave it, or else the name of the client library. A user with the tag management sees only
-// its own.
-func (m *Client) Connections(ctx context.Context) (map[string]string, error) {
+// Properties are what the client of a connection says of itself. Each may be empty.
+type Properties struct {
+	Name                       string // that the program gave the connection
+	Product, Platform, Version string // of the client library
+}
+
+// String returns the name of the connection, or else of the client library.
+func (p Properties) String() string { return cmp.Or(p.Name, p.Product) }
+
+// Connections returns the open connections to the virtual host by name. A user with the tag
+// management sees only its own.
+func (m *Client) Connections(ctx context.Context) (map[string]Properties, error) {
 	var list []struct {
 		Name       string         `json:"name"`
 		Properties map[string]any `json:"client_properties"`
@@ -42,13 +59,12 @@ func (m *Client) Connections(ctx context.Context) (map[string]string, error) {
 	if err := m.get(ctx, &list, path); err != nil {
 		return nil, err
 	}
-	out := map[string]string{}
+	out := map[string]Properties{}
 	for _, c := range list {
-		name, _ := c.Properties["connection_name"].(string)
-		if name == "" {
-			name, _ = c.Properties["product"].(string)
+		property := func(name string) string { s, _ := c.Properties[name].(string); return s }
+		out[c.Name] = Properties{
+			property("connection_name"), property("product"), property("platform"), property("version"),
 		}
-		out[c.Name] = name
 	}
 	return out, nil
 }

@@ -20,9 +20,11 @@ import (
 //     (source: rabbit_exchange, exchange-delete-in-progress).
 //   - Queues that are deleted take their bindings with them, as above.
 //
-// Quorum queues are declared and deleted on connections of their own, see apart. Once c has ended,
-// nothing more is written over HTTP either: a lock that c held is free, and
-// another process may be writing.
+// Queues are deleted on c itself: a deletion that reaches the broker late must not meet a queue
+// that another process has declared under that name, once c has ended and its lock is free. The
+// broker reads nothing more of a connection whose lock it has freed. Quorum queues are declared on
+// connections of their own, see apart: a declaration that comes late finds that the queue exists.
+// Once c has ended, nothing more is written over HTTP either: another process may be writing.
 func (m *Client) UseAMQP(c *amqp.Conn) { m.conn = c }
 
 // LockLost reports whether the connection of UseAMQP has ended: nothing can be written any more.
