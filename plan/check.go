@@ -35,9 +35,8 @@ func Check(p Plan, allow []Consent) error {
 // blocked returns the changes that no consent brings about, and the queues that are to be replaced
 // under their names without consent: to consent is not all that it takes.
 func (p Plan) blocked(allow []Consent) []Change {
-	replaced := p.Replacements(allow)
 	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool {
-		return c.Action != Blocked || c.IsEndured() && (!c.ReplacesQueue() || slices.Contains(replaced, c.Name))
+		return c.Action != Blocked || c.IsEndured() && !c.ReplacesQueue() || p.mayReplace(c, allow)
 	})
 }
 

@@ -206,6 +206,12 @@ func (p Plan) removals(allow []Consent) []string {
 	return names
 }
 
+// ofReplacements are hazards that a replacement under the same name may turn out to have:
+// publishers send to the name of the queue, or consumers do not come back.
+func ofReplacements() []topology.Hazard {
+	return []topology.Hazard{topology.DropsRouting, topology.StopsConsumers, topology.UncountedNack}
+}
+
 // Notes says what a person should know of the consents that were given for p: which
 // allow more than one object, and which allow nothing.
 func (p Plan) Notes(allow []Consent) []string {
@@ -213,7 +219,9 @@ func (p Plan) Notes(allow []Consent) []string {
 	for _, a := range allow {
 		var concerned []Change
 		for _, c := range append(slices.Clone(p.Changes), p.Drift...) {
-			if slices.Contains(c.Hazards, a.Hazard) && (a.Object == "" || slices.Contains(c.objects(), a.Object)) {
+			concerns := slices.Contains(c.Hazards, a.Hazard) ||
+				c.ReplacesQueue() && slices.Contains(ofReplacements(), a.Hazard)
+			if concerns && (a.Object == "" || slices.Contains(c.objects(), a.Object)) {
 				concerned = append(concerned, c)
 			}
 		}

@@ -48,9 +48,13 @@ func (r *orphans) retiresLevel(q topology.Queue, bound bool) bool {
 		return false
 	}
 	ttl, _ := q.Arguments[topology.ArgMessageTTL].(int64)
+	what, last := "level", "within "+text.Millis(ttl)
+	if q.IsTimer() {
+		what, last = "timer", "when it is due"
+	}
 	r.warn(topology.WarnRetiredTier, fmt.Sprintf(
-		"the delay %s no longer has the level %s, which stays until it is empty; it holds %s%s; the last one leaves within %s; to delete it, run apply again after that, or pass --wait to wait for that",
-		text.Name(q.Label.Delay), text.Name(q.Name), text.Count(held, "message"), countAge, text.Millis(ttl)))
+		"the delay %s no longer has the %s %s, which stays until it is empty; it holds %s%s; the last one leaves %s; to delete it, run apply again after that, or pass --wait to wait for that",
+		text.Name(q.Label.Delay), what, text.Name(q.Name), text.Count(held, "message"), countAge, last))
 	r.retired = append(r.retired, q.Name)
 	return true
 }

@@ -38,6 +38,16 @@ func (r *resolver) delayed() (f findings) {
 	return f
 }
 
+// delays returns a function that reports whether RabbitMQ may delay messages in a queue, by the
+// policy that it has before the plan: that may be deleted before the queue.
+func (r *resolver) delays() func(topology.Queue) bool {
+	policies := policy.All(r.state)
+	return func(q topology.Queue) bool {
+		_, _, delays := policies.DelayedRetry(q)
+		return delays || q.IsTimer()
+	}
+}
+
 // workBehind returns the work queues to which a queue with these arguments dead-letters: those of
 // the file, and those that have consumers.
 func (r *resolver) workBehind(queue string, args topology.Arguments) []string {

@@ -69,6 +69,7 @@ func (r resolved) deletions(wanted map[string]bool) []Change {
 			continue
 		}
 		c := deleted(have)
+		c.Delays = r.delays(have)
 		c.Stake, c.Hazards = r.stake(have)
 		c.Outdated = r.orphans.outdated[have.Name]
 		c.Reason += takes(foreign[c.key()])
@@ -157,7 +158,7 @@ const whileUnused = "the queue must be deleted and created again, which dlxctl d
 func (r resolved) replaced(have, want topology.Queue, fields []Field) Change {
 	c := blocked(have, want, fields)
 	u, hazards := r.stake(have)
-	c.Stake = u
+	c.Stake, c.Delays = u, r.delays(have)
 	switch owner, marked := topology.Owner(r.queueArguments[have.Name]); {
 	case !marked || owner != r.want.Name:
 		return r.replacing(c, have, want)

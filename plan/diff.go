@@ -55,8 +55,8 @@ func diff(r resolved) Plan {
 		Topology: r.want.Name, VHost: r.want.VHost,
 		Changes: slices.Clone(r.refused), Warnings: r.warnings, Backoffs: r.want.Backoffs, Native: r.want.Native,
 		WorkQueues: r.want.WorkQueues,
-		Matches:    r.want.Matches,
-		Removed:    r.want.Removed, Replace: r.want.Replace, Rescheduled: r.rescheduled, Places: r.want.Places,
+		Matches:    r.want.Matches, Keeps: r.want.Keeps,
+		Removed: r.want.Removed, Replace: r.want.Replace, Rescheduled: r.rescheduled, Places: r.want.Places,
 		present: r.present, read: r.consulted,
 	}
 	exchanges := byName(r.have.Exchanges, func(e topology.Exchange) string { return e.Name })

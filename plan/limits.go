@@ -78,7 +78,7 @@ func policySets(have topology.Queue, name string, value any) bool {
 }
 
 // lowers reports whether a limit is less than the one of a queue: RabbitMQ applies the smaller one
-// of an argument and a policy. A negative argument is no limit since 4.0, and 0 before.
+// of an argument and a policy. A negative argument means no limit since 4.0, and 0 before.
 func lowers(limit, argument any) bool {
 	a, limited := argument.(int64)
 	n, limits := limit.(int64)

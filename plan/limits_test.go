@@ -13,7 +13,7 @@ import (
 )
 
 // The limits of a queue that exists change by the policy of its dead-lettering, where RabbitMQ then
-// applies them. Else the change is blocked. What the queue has already is no difference.
+// applies them. Else the change is blocked. What the queue has already is not a difference.
 func TestLimitsOfALiveQueue(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

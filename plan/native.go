@@ -62,6 +62,23 @@ func (r *resolver) undelayable(want topology.Policy, q topology.Queue) string {
 	return ""
 }
 
+// untimed says why the broker cannot have a queue that is the timer of a delay: RabbitMQ would give
+// its messages back at once. Empty: it can, or the queue is not one.
+func (r *resolver) untimed(q topology.Queue) string {
+	if !q.IsTimer() {
+		return ""
+	}
+	what := fmt.Sprintf("the delay %s has engine: native", text.Name(q.Label.Delay))
+	switch v := r.state.Version; {
+	case v != "" && !r.state.DelaysRetries():
+		return fmt.Sprintf("%s, which is for RabbitMQ %s and later, and this broker is %s; write engine: levels", what,
+			topology.FirstNative, v)
+	case slices.Contains(r.state.DisabledFlags, nativeFlag):
+		return fmt.Sprintf("%s, and the feature flag %s is not enabled: nodes of an older version may be in the cluster; rabbitmqctl enable_feature_flag %[2]s", what, nativeFlag)
+	}
+	return ""
+}
+
 // limiter says what limits a queue in addition to the policy of dlxctl: its own argument or the
 // operator policy, whichever is smaller.
 func limiter(q topology.Queue, operator topology.Policy, argument string) string {
@@ -95,7 +112,7 @@ func engines(c *Change) {
 	switch f := c.Fields[i]; {
 	case f.After == topology.RetryAll:
 		c.Hazards = append(c.Hazards, topology.UncountedNack)
-		why := "consumers must requeue what fails with basic.reject: what they requeue with basic.nack is delayed, but never counted, and what they reject without requeue is a dead letter at once"
+		why := "consumers must requeue what fails with basic.reject: what they requeue with basic.nack is delayed, but never counted, what they reject without requeue is a dead letter at once, and what they hold when a channel closes loses a retry"
 		if c.Reason != "" {
 			why = c.Reason + "; " + why
 		}

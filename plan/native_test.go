@@ -154,6 +154,30 @@ func TestBackFromANativeBackoff(t *testing.T) {
 	}
 }
 
+// The deletion of a queue says whether RabbitMQ may delay messages there, although the policy that
+// says so is deleted before the queue.
+func TestTheDeletionOfAQueueThatDelays(t *testing.T) {
+	t.Parallel()
+	for _, backoff := range []string{"n", "a"} {
+		n := newer{&watched{fake: &fake{objects: map[string]topology.Object{}}, left: 1000, look: func(plan.Change) {}}}
+		want := nativeFile(t, backoff, "")
+		p := plan.Make(want, n.state(), plan.Options{})
+		if err := apply.ExecuteWithReroutes(t.Context(), n, want, p, 0, func(plan.Change) {}); err != nil {
+			t.Fatal(err)
+		}
+		deleted := map[string]bool{} // by name: it delays
+		p = plan.Make(topology.Compiled{Name: "shop"}, n.state(), plan.Options{Destroy: true})
+		for _, c := range p.Changes {
+			if c.Action == plan.Delete && c.Kind == topology.KindQueue {
+				deleted[c.Name] = c.Delays
+			}
+		}
+		if delays, gone := deleted["q"]; !gone || delays != (backoff == "n") || deleted["q.dead"] {
+			t.Errorf("with the backoff %s, the plan deletes %v", backoff, deleted)
+		}
+	}
+}
+
 // Where RabbitMQ would not retry as the file says, the policy is refused by name.
 func TestWhereNoNativeBackoffCanBe(t *testing.T) {
 	t.Parallel()
@@ -250,7 +274,7 @@ func TestAChangeOfTheEngineIsShown(t *testing.T) {
 		{"a", nil},
 		{"n", []string{
 			"~ policy dlxctl.shop.queue.q [uncounted-nack]",
-			"    consumers must requeue what fails with basic.reject: what they requeue with basic.nack is delayed, but never counted, and what they reject without requeue is a dead letter at once",
+			"    consumers must requeue what fails with basic.reject: what they requeue with basic.nack is delayed, but never counted, what they reject without requeue is a dead letter at once, and what they hold when a channel closes loses a retry",
 			"~ queue q: backoff a -> n",
 			"    before  3 deliveries, at 0s, +1s, +1m; dead after 1m1s at the earliest",
 			"    after   5 deliveries, at 0s, +1s, +2s, +3s ×2; dead after 9s at the earliest; RabbitMQ delays and counts what consumers requeue (basic.reject)",

@@ -30,7 +30,7 @@ func (r *resolver) overridden() (f findings) {
 				if !ok || r.handled(q, p, key) {
 					continue
 				}
-				id := p.String() + " " + key
+				id := p.String() + " " + key + change + instead // such as a TTL where the file has one, and none
 				if found[id] == nil {
 					found[id] = &overruling{policy: p, change: change, instead: instead}
 					order = append(order, id)
@@ -62,7 +62,7 @@ func (r *resolver) overridden() (f findings) {
 // handled reports whether a key of a policy is overridden on a queue, or needs
 // consent: see protections.
 func (r *resolver) handled(q topology.Queue, p policy.Applied, key string) bool {
-	e := r.foreign.Cell(key, q.Label.Role)
+	e := r.foreign.Cell(key, q)
 	return e.Effect == policy.Harmful && (e.Hazard != "" || topology.Overridable(p.Priority) && !p.Operator)
 }
 

@@ -33,7 +33,8 @@ func TestOverruled(t *testing.T) {
 		"a ttl": {
 			policies: []topology.Policy{policy("ttl", ".*", "all", 0, args{"message-ttl": int64(5000)})},
 			want: []string{
-				"overruled: the policy ttl (pattern .*) sets message-ttl to 5000 (5s) on billing, shop.a.retry.1m, billing.dead, where the file sets none",
+				"overruled: the policy ttl (pattern .*) sets message-ttl to 5000 (5s) on billing, billing.dead, where the file sets none",
+				"overruled: the policy ttl (pattern .*) lowers message-ttl to 5000 (5s) on shop.a.retry.1m",
 			},
 		},
 		"a longer ttl than the tier's": {

@@ -25,8 +25,8 @@ const (
 	Migrate Action = "migrate" // made without its business bindings while a legacy queue lives
 	// Blocked: the broker would refuse the change, or the change would do harm; Reason says
 	// why. A blocked change with a hazard describes a foreign policy that dlxctl cannot
-	// override, or a queue that dlxctl migrate replaces. Consent lets the other changes proceed;
-	// nothing is written for this one.
+	// override, or a queue that is replaced under its name. Consent lets the other changes proceed;
+	// [Rights] and the phases know nothing of this one.
 	Blocked Action = "blocked"
 )
 
@@ -56,6 +56,12 @@ type Change struct {
 	// Stake is the content of a queue that a change deletes or replaces. Nil where nothing is
 	// at risk.
 	Stake *topology.Usage
+	// Delays says that RabbitMQ may delay messages in the queue that the change deletes. Such messages
+	// are not ready: only the counts of the queue show them.
+	Delays bool
+	// Replacement is what the broker shows of a queue that is to be replaced under its name. Make does
+	// not set it. Nil: it was not read.
+	Replacement *Replacement
 	// Reason explains the change in words. For a blocked change it has the suggested fixes.
 	Reason string
 	// Fixes say, by the name of a field, what to write in the file so that the object can stay as
@@ -69,6 +75,8 @@ type Change struct {
 	Brief string
 	// Label says what the object is for.
 	Label topology.Label
+	// Unfinished says that the queue is being replaced under its name: that has begun and not ended.
+	Unfinished bool
 	// ComesBack says that the change is blocked as messages of a delay could come back to it.
 	ComesBack bool
 	// Phase orders the changes.
@@ -163,6 +171,9 @@ type Plan struct {
 	WorkQueues []topology.WorkQueue
 	// Matches are the entries of the wanted topology that cover queues by a pattern.
 	Matches []topology.Match
+	// Keeps are the ages from which dead letters are old in the wanted topology. No change has them:
+	// the broker knows nothing of them.
+	Keeps []topology.Keep
 	// Rescheduled are the backoffs whose tiers change, by name.
 	Rescheduled []Reschedule
 	// Places say where the file declares the objects.

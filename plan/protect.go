@@ -257,7 +257,7 @@ func endure(all map[string]*enduring, kind string, p topology.Policy, remedy str
 // warnings.
 func (e *enduring) add(q topology.Queue, keys []string, definition topology.Arguments) {
 	for _, key := range keys {
-		hazard := e.table.Cell(key, q.Label.Role).Hazard
+		hazard := e.table.Cell(key, q).Hazard
 		if hazard == "" {
 			continue
 		}
@@ -301,6 +301,5 @@ func (e *enduring) change() (Change, bool) {
 }
 
 // IsEndured reports whether c describes the effect of a policy that dlxctl cannot override, or a
-// queue that another command replaces ([Change.ReplacesQueue]). Such a change needs consent, and
-// nothing is written for it.
+// queue that is replaced under its name ([Change.ReplacesQueue]). Such a change needs consent.
 func (c Change) IsEndured() bool { return c.Action == Blocked && len(c.Hazards) > 0 }

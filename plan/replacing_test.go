@@ -88,7 +88,7 @@ func TestQueuesThatCannotBeReplacedUnderTheirNames(t *testing.T) {
 }
 
 // While a queue is being replaced, a plan leaves the queue, its bindings and its hold alone,
-// whatever of them exists, and is blocked.
+// whatever of them exists. While the old queue exists, it is blocked without consent.
 func TestAPlanLeavesAnUnfinishedReplacementAlone(t *testing.T) {
 	t.Parallel()
 	mark := args{"x-managed-by": "dlxctl/shop"}
@@ -104,14 +104,39 @@ func TestAPlanLeavesAnUnfinishedReplacementAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := plan.Make(want, topology.State{Version: "4.0.5", Have: have.Topology}, plan.Options{Prune: true})
-			if d := cmp.Diff([]string{"blocked queue q", "create queue e", "create binding events -> e (k)"},
+			blocked := "blocked queue q"
+			if name == "the old queue" {
+				blocked += " replaces-queue"
+			}
+			if d := cmp.Diff([]string{blocked, "create queue e", "create binding events -> e (k)"},
 				summarize(p.Changes)); d != "" {
 				t.Errorf("changes (-want +got):\n%s", d)
 			}
-			if err := plan.Check(p, plan.Allow(topology.Hazards()...)); !errors.Is(err, plan.ErrBlocked) {
+			all := plan.Allow(topology.Hazards()...)
+			if err := plan.Check(p, nil); errors.Is(err, plan.ErrBlocked) != (name == "the old queue") {
 				t.Errorf("Check returns %v", err)
 			}
+			if err := plan.Check(p, all); err != nil || !slices.Equal(p.Replacements(all), []string{"q"}) {
+				t.Errorf("with consent, Check returns %v, and %q is replaced", err, p.Replacements(all))
+			}
+			if d := cmp.Diff([]string{"create queue e", "create binding events -> e (k)"},
+				summarize(plan.Allowed(p, all).Changes)); d != "" {
+				t.Errorf("carried out before (-want +got):\n%s", d)
+			}
 		})
+	}
+}
+
+// A queue that is external in the file does not go on: what it is to be is not known.
+func TestAnExternalQueueThatIsBeingReplaced(t *testing.T) {
+	t.Parallel()
+	hold := queue(topology.ReplacementHoldName("shop", "q"), args{"x-managed-by": topology.DeskMark("shop")})
+	want := host(queue("q", args{"x-queue-type": nil}))
+	want.Queues[0].External = true
+	p := plan.Make(want, topology.State{Version: "4.0.5", Have: host(hold).Topology}, plan.Options{})
+	all := plan.Allow(topology.Hazards()...)
+	if err := plan.Check(p, all); !errors.Is(err, plan.ErrBlocked) || len(p.Replacements(all)) > 0 {
+		t.Errorf("Check returns %v, and %q is replaced", err, p.Replacements(all))
 	}
 }
 
@@ -145,7 +170,7 @@ func TestAPlanKeepsAReplacementThatTheFileDoesNotHave(t *testing.T) {
 }
 
 // A queue of another client that is named like a hold, and a queue on which a declaration is tried,
-// are no replacement.
+// are not a replacement.
 func TestAQueueNamedLikeAHold(t *testing.T) {
 	t.Parallel()
 	for _, other := range []topology.Queue{

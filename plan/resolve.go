@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dlxctl/dlxctl/internal/arguments"
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -50,6 +51,7 @@ type resolved struct {
 	// risk in a deletion. routed are the queues that a declared exchange leads to.
 	bindings  []topology.Binding
 	usage     func(queue string) topology.Usage
+	delays    func(topology.Queue) bool
 	routed    map[string]bool
 	consulted consulted
 
@@ -119,7 +121,7 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 		orphans: orphans, guards: guards,
 		drift:          r.drift(),
 		queueArguments: queues.found, exchangeArguments: exchanges.found,
-		bindings: r.state.Have.Bindings, usage: r.usage, consulted: r.consulted, desk: r.desk,
+		bindings: r.state.Have.Bindings, usage: r.usage, delays: r.delays(), consulted: r.consulted, desk: r.desk,
 	}
 	out.want = want
 	out.want.Exchanges, out.have.Exchanges = append(exchanges.want, orphans.stay.Exchanges...),
@@ -291,11 +293,7 @@ func (r *resolver) queues() matchedQueues {
 			continue
 		}
 		if r.unfinished(want.Name) {
-			var before topology.Object
-			if ok {
-				before = have
-			}
-			out.refuse(before, want, unfinishedReason(want.Name))
+			out.refused = append(out.refused, unfinishedChange(have, want, ok, r.differs(want)))
 			continue
 		}
 		if want.External {
@@ -317,9 +315,13 @@ func (r *resolver) queues() matchedQueues {
 					flag))
 			continue
 		}
+		if why := r.untimed(want); why != "" {
+			out.refuse(nil, want, why)
+			continue
+		}
 		var before topology.Object
 		if ok {
-			have.Arguments = r.attached(have, aligned(have.Arguments, want.Arguments, comparedQueueArguments()))
+			have.Arguments = r.attached(have, aligned(have.Arguments, want.Arguments, arguments.Compared()))
 			have.Label = want.Label
 			if want.Label.Role == topology.RoleFailed && have.Arguments.Equal(undeadLettered(want.Arguments)) {
 				want.Arguments = have.Arguments
@@ -473,21 +475,11 @@ func (r *resolver) countsBy(l topology.Backoff) string {
 	return ""
 }
 
-// comparedQueueArguments are the arguments that a broker compares when a queue
-// is declared again; of those it does not compare, what a service set in addition to
-// the file is its own affair.
-func comparedQueueArguments() []string {
-	return []string{
-		topology.ArgQueueType, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgMessageTTL,
-		topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgOverflow, topology.ArgMaxPriority,
-		topology.ArgSingleActiveConsumer, topology.ArgExpires, topology.ArgDeliveryLimit, topology.ArgDeadLetterStrategy,
-	}
-}
-
 func comparedExchangeArguments() []string { return []string{topology.ArgAlternateExchange} }
 
-// aligned returns have without the arguments that are no difference: the mark,
-// which takes the wanted value, and what want leaves open and no broker compares.
+// aligned returns have without the arguments that are not a difference: the mark,
+// which takes the wanted value, and what want leaves open and no broker compares: what a service
+// set in addition to the file is its own affair.
 func aligned(have, want topology.Arguments, compared []string) topology.Arguments {
 	out := maps.Clone(have)
 	if out == nil {

@@ -39,6 +39,9 @@ func Rights(p Plan) []Right {
 	r := map[Right]bool{}
 	for _, c := range p.Changes {
 		if c.Action == Blocked {
+			if p.mayReplace(c, p.Allow) {
+				p.replacementRights(c.Name, r)
+			}
 			continue
 		}
 		if c.Reroute != nil {
@@ -75,6 +78,26 @@ func Rights(p Plan) []Right {
 	}
 	SortRights(out)
 	return out
+}
+
+// replacementRights adds what it takes to replace a queue under its name, for the warning of a
+// plan. Package migrate knows all of it, and checks that before the first write.
+func (p Plan) replacementRights(queue string, r map[Right]bool) {
+	hold := topology.ReplacementHoldName(p.Topology, queue)
+	for _, permission := range []Permission{Configure, Write, Read} {
+		r[Right{permission, topology.KindQueue, queue}] = true
+		r[Right{permission, topology.KindQueue, hold}] = true
+	}
+	r[Right{Configure, topology.KindExchange, topology.SwitchExchangeName(p.Topology, queue)}] = true
+	r[Right{Permission: Policymaker}] = true
+	if p.present == nil {
+		return
+	}
+	for _, b := range p.present().resolver.state.Have.Bindings {
+		if b.DestinationType == topology.ToQueue && b.Destination == queue {
+			r[Right{Read, topology.KindExchange, b.Source}] = true
+		}
+	}
 }
 
 // rights adds what the steps of a reroute take.

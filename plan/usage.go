@@ -21,7 +21,7 @@ func (r *resolver) usage(queue string) topology.Usage {
 	return r.state.Usage[queue]
 }
 
-// held returns how many messages a queue holds. That is no statistic.
+// held returns how many messages a queue holds. That is not a statistic.
 func (r *resolver) held(queue string) int64 {
 	u := r.state.Usage[queue]
 	return u.Ready + u.Unacknowledged

@@ -63,6 +63,17 @@ type Reporter interface {
 	Notice(line string)
 }
 
+// Replacer replaces queues under their names. Package migrate does that, which stands above this
+// one.
+type Replacer interface {
+	// Check fails if one of the queues cannot be replaced, or if the user lacks a right. It writes
+	// nothing.
+	Check(ctx context.Context, queues []string) error
+	// Replace replaces the queues, or goes on with that. Its error concerns some of them: the others
+	// are replaced. wrote says that the run has written something before.
+	Replace(ctx context.Context, queues []string, wrote bool) error
+}
+
 // Runner is one run of apply.
 type Runner struct {
 	Session  *Session
@@ -76,6 +87,8 @@ type Runner struct {
 	// Wait is how long to wait until retired tiers are empty, to delete them. Zero: they
 	// stay for a later run.
 	Wait time.Duration
+	// Replacer replaces queues under their names. It may be nil for a run that wants no queue.
+	Replacer Replacer
 
 	skips bool // some changes are blocked or not allowed, and the others are carried out
 	done  map[plan.Action]int
@@ -111,35 +124,76 @@ func (r *Runner) Run(ctx context.Context) error {
 		return refused
 	}
 	r.skips = refused != nil
-	todo := plan.Allowed(p, r.Options.Allow)
+	todo, replaced := plan.Allowed(p, r.Options.Allow), p.Replacements(r.Options.Allow)
+	if !todo.Empty() || len(replaced) > 0 {
+		if err := r.confirm(ctx, p, replaced); err != nil {
+			return err
+		}
+	}
 	if !todo.Empty() {
-		if err := r.Session.CheckRights(ctx, plan.Rights(todo)); err != nil {
-			return err
-		}
-		if err := r.Reporter.Confirm(ctx); err != nil {
-			return err
-		}
 		if err := r.write(ctx, todo); err != nil {
 			return err
 		}
 	}
+	var unreplaced error
+	if len(replaced) > 0 {
+		unreplaced = r.Replacer.Replace(ctx, replaced, len(r.done) > 0)
+		if unreplaced != nil && ctx.Err() != nil {
+			return unreplaced
+		}
+		if p, todo, err = r.writeRest(ctx); err != nil {
+			return errors.Join(unreplaced, err)
+		}
+	}
 	if err := r.handOver(ctx, todo.Retiring); err != nil {
-		return err
+		return errors.Join(unreplaced, err)
 	}
 	if r.Wait > 0 {
 		last, err := r.retire(ctx, p)
 		if err != nil {
-			return err
+			return errors.Join(unreplaced, err)
 		}
 		// Messages of the tiers may be in a queue now that is to be deleted as well.
 		if late := plan.Check(last, r.Options.Allow); late != nil && refused == nil {
-			return unfinished("the retired tiers are deleted, but %w", late)
+			return errors.Join(unreplaced, unfinished("the retired tiers are deleted, but %w", late))
 		}
 	}
-	if len(r.done) > 0 {
+	if len(r.done)+len(replaced) > 0 {
 		r.Reporter.Unprocessed(r.last.Unprocessed)
 	}
-	return plan.Skipped(p, r.Options.Allow, summary(r.done))
+	return errors.Join(unreplaced, plan.Skipped(plan.Replaced(p, r.Options.Allow), r.Options.Allow, summary(r.done)))
+}
+
+// confirm checks what the run needs beforehand for p and the queues that are replaced, and asks.
+func (r *Runner) confirm(ctx context.Context, p plan.Plan, replaced []string) error {
+	// What belongs to these queues, such as a new binding, is written after them.
+	whole := plan.Allowed(plan.Replaced(p, r.Options.Allow), r.Options.Allow)
+	if err := r.Session.CheckRights(ctx, plan.Rights(whole)); err != nil {
+		return err
+	}
+	if len(replaced) > 0 {
+		if err := r.Replacer.Check(ctx, replaced); err != nil {
+			return err
+		}
+	}
+	return r.Reporter.Confirm(ctx)
+}
+
+// writeRest carries out what is left once queues were replaced: what belongs to them, and what had
+// to stay for them. It returns the plan, and its part that may be carried out.
+func (r *Runner) writeRest(ctx context.Context) (p, todo plan.Plan, err error) {
+	if p, err = r.plan(ctx); err != nil {
+		return p, todo, &UnfinishedError{err}
+	}
+	if todo = plan.Allowed(p, r.Options.Allow); !todo.Empty() {
+		if err := r.write(ctx, todo); err != nil {
+			return p, todo, &UnfinishedError{err}
+		}
+	}
+	if late := plan.Check(p, r.Options.Allow); late != nil && !r.skips {
+		return p, todo, unfinished("what belongs to the replaced queues is left: %w", late)
+	}
+	return p, todo, nil
 }
 
 func unfinished(format string, args ...any) error {
@@ -148,7 +202,7 @@ func unfinished(format string, args ...any) error {
 
 // plan reads the broker and compares it with the topology.
 func (r *Runner) plan(ctx context.Context) (plan.Plan, error) {
-	p, err := r.Session.Plan(ctx, nil, r.Options)
+	_, p, err := r.Session.Plan(ctx, nil, r.Options)
 	r.last = p
 	return p, err
 }

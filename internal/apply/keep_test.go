@@ -32,7 +32,7 @@ func (f *full) Apply(_ context.Context, c plan.Change) error {
 // the run does not say that it is done. A level alone may go later.
 func TestADelayWithMessagesIsNotRemovedWhole(t *testing.T) {
 	t.Parallel()
-	d := topology.NewDelay("shop", "shop.later", "events", 2e9)
+	d := topology.NewDelay("shop", "shop.later", "events", 2e9, false)
 	broker := &full{queue: d.Intake}
 	k := &tierKeeper{Converger: broker, kept: map[topology.Key]bool{}, delays: map[string][]string{}}
 	remove := func(kind topology.Kind, name string, role topology.Role, delay string) {

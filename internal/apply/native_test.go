@@ -2,11 +2,13 @@ package apply_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,8 +18,11 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// engines returns a topology of the queue q with a backoff: a of the processor, n or m of RabbitMQ
-// itself, or none. The queue qa has a, so that it stays.
+// returnDelay is that of the backoff r.
+const returnDelay = 2 * time.Second
+
+// engines returns a topology of the queue q with a backoff: a of the processor, n, m or r of
+// RabbitMQ itself, or none. The queue qa has a, so that it stays.
 func engines(deadLetterBy string) func(backoff string) string {
 	return func(backoff string) string {
 		return fmt.Sprintf(`
@@ -28,11 +33,12 @@ backoff:
   a: {tiers: [1m]}
   n: {engine: native, tiers: [50ms, 100ms, 150ms]}
   m: {engine: native, tiers: [{delay: 200ms, attempts: 2}]}
+  r: {engine: native, tiers: [{delay: %s, attempts: 5}]}
 exchanges: [{name: e}]
 queues:
   - {name: q, backoff: %s, bindings: [{exchange: e, key: k}]}
   - {name: qa, backoff: a, bindings: [{exchange: e, key: ka}]}
-`, deadLetterBy, backoff)
+`, deadLetterBy, returnDelay, backoff)
 	}
 }
 
@@ -123,117 +129,110 @@ func TestNodeRestartsDuringEngineChange(t *testing.T) {
 	s.nodeRestarts(t, node, 5, "n", s.requeue)
 }
 
-// Messages that always fail, while consumers are killed again and again and the node restarts: each
-// is delivered as often as its backoff says or more often, and is then a dead letter, once.
-func TestNativeRetriesOutliveKills(t *testing.T) {
+// What a consumer holds when it stops is delayed, however it stops. The page says which ways count
+// as a failure.
+func TestHowAConsumerStops(t *testing.T) {
 	t.Parallel()
-	node := brokertest.Node(t)
-	target := node.VHost(t)
-	s := newEngineStage(t, "policy", target)
-	s.apply(t, s.m, "n", 100*time.Millisecond)
-	n := brokertest.Load(10_000)
-	ch := target.Confirming(t)
-	for i := range n {
-		brokertest.PublishConfirmed(t, ch, "e", "k", amqp091.Publishing{MessageId: fmt.Sprint(i)})
+	page, err := os.ReadFile("../../docs/native.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	var mu sync.Mutex
-	deliveries := map[string]int{}
-	var kills atomic.Int64
-	ctx, cancel := context.WithCancel(t.Context())
-	var consumers sync.WaitGroup
-	for range 2 {
-		consumers.Go(func() {
-			for ctx.Err() == nil {
-				if killedConsumer(ctx, target.URL, func(d amqp091.Delivery) {
-					mu.Lock()
-					deliveries[d.MessageId]++
-					mu.Unlock()
-					_ = d.Reject(true)
-				}) {
-					kills.Add(1)
+	const timeout = "has acknowledged nothing in time (`consumer-timeout`)"
+	for way, stop := range map[string]func(*stopping) error{
+		"closes its channel":    func(c *stopping) error { return c.ch.Close() },
+		"closes its connection": func(c *stopping) error { return c.conn.Close() },
+		"is killed":             func(c *stopping) error { return errors.Join(c.plain.SetLinger(0), c.plain.Close()) },
+		"calls `basic.cancel`, then closes its channel": func(c *stopping) error {
+			return errors.Join(c.ch.Cancel("c", false), c.ch.Close())
+		},
+		"calls `basic.cancel`, then `basic.reject` with requeue": func(c *stopping) error {
+			return errors.Join(c.ch.Cancel("c", false), c.each(func(d amqp091.Delivery) error { return d.Reject(true) }))
+		},
+		"calls `basic.cancel`, then `basic.nack` with requeue": func(c *stopping) error {
+			return errors.Join(c.ch.Cancel("c", false), c.each(func(d amqp091.Delivery) error { return d.Nack(false, true) }))
+		},
+		timeout: func(*stopping) error { return nil },
+	} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			s := newEngineStage(t, "policy", brokertest.VHost(t))
+			s.apply(t, s.m, "r", 100*time.Millisecond)
+			for range held {
+				brokertest.PublishConfirmed(t, s.target.Confirming(t), "e", "k", amqp091.Publishing{})
+			}
+			args := amqp091.Table{}
+			if way == timeout {
+				args["x-consumer-timeout"] = int32(1000)
+			}
+			c := holding(t, s.target, args)
+			stopped := time.Now()
+			if err := stop(c); err != nil {
+				t.Fatal(err)
+			}
+			again := s.target.Channel(t)
+			for range held {
+				d := brokertest.Take(t, again, "q")
+				if early := returnDelay - time.Since(stopped); early > 0 {
+					t.Errorf("a message is not delayed: it comes %s early", early)
+				}
+				counted := "no"
+				if d.Headers["x-delivery-count"] == int64(1) {
+					counted = "yes"
+				}
+				if row := fmt.Sprintf("| %s | %s |\n", way, counted); !strings.Contains(string(page), row) {
+					t.Errorf("headers %v, and the page does not say %s", d.Headers, row)
 				}
 			}
 		})
 	}
-	dead := func() int { return brokertest.Ready(t, target.Channel(t), "q.dead") }
-	brokertest.Eventually(t, "some dead letters", func() bool { return dead() > n/10 })
-	node.Stop(t)
-	node.Start(t)
-	brokertest.Eventually(t, "all dead letters", func() bool { return dead() >= n })
-	cancel()
-	consumers.Wait()
-	seen := map[string]int{}
-	lost, doubled, few := 0, 0, 0
-	out := target.Channel(t)
-	for {
-		d, ok, err := out.Get("q.dead", true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !ok {
-			break
-		}
-		seen[d.MessageId]++
-	}
-	for i := range n {
-		if times := seen[fmt.Sprint(i)]; times == 0 {
-			lost++
-		} else {
-			doubled += times - 1
-		}
-	}
-	most := 0
-	for _, times := range deliveries {
-		most = max(most, times)
-		if times < 2 { // a consumer may be killed with a whole prefetch that it has not seen, three times
-			few++
-		}
-	}
-	t.Logf("%d messages, %d consumers killed: %d lost, %d doubled; at most %d deliveries seen, %d messages seen less than twice",
-		n, kills.Load(), lost, doubled, most, few)
-	if lost > 0 || doubled > 0 || kills.Load() == 0 || most > 4 {
-		t.Errorf("%d lost, %d doubled, %d kills, %d deliveries of one message", lost, doubled, kills.Load(), most)
-	}
 }
 
-// killedConsumer consumes q for a while, and ends like a process that is killed. It reports whether
-// anything was delivered to it.
-func killedConsumer(ctx context.Context, url string, handle func(amqp091.Delivery)) (worked bool) {
-	var plain net.Conn
-	conn, err := amqp091.DialConfig(url, amqp091.Config{Dial: func(network, addr string) (c net.Conn, err error) {
-		plain, err = (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, addr)
-		return plain, err
+// held is how many messages a consumer of these tests holds.
+const held = 3
+
+// stopping is a consumer that holds messages which it has not begun.
+type stopping struct {
+	conn  *amqp091.Connection
+	plain *net.TCPConn
+	ch    *amqp091.Channel
+	holds []amqp091.Delivery
+}
+
+// holding consumes q until it holds the messages.
+func holding(t *testing.T, target brokertest.Target, args amqp091.Table) *stopping {
+	t.Helper()
+	c := &stopping{}
+	var err error
+	c.conn, err = amqp091.DialConfig(target.URL, amqp091.Config{Dial: func(network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), network, addr)
+		c.plain, _ = conn.(*net.TCPConn)
+		return conn, err
 	}})
-	if err != nil { // the node is down
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-		}
-		return false
-	}
-	defer plain.Close()
-	ch, err := conn.Channel()
 	if err != nil {
-		return false
+		t.Fatal(err)
 	}
-	_ = ch.Qos(20, 0, false)
-	deliveries, err := ch.Consume("q", "", false, false, false, false, nil)
+	t.Cleanup(func() { _ = c.conn.Close() })
+	if c.ch, err = c.conn.Channel(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ch.Qos(held, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := c.ch.Consume("q", "c", false, false, false, false, args)
 	if err != nil {
-		return false
+		t.Fatal(err)
 	}
-	life := time.After(time.Second + rand.N(time.Second))
-	for {
-		select {
-		case d, ok := <-deliveries:
-			if !ok {
-				return worked
-			}
-			worked = true
-			handle(d)
-		case <-life:
-			return worked
-		case <-ctx.Done():
-			return worked
-		}
+	for range held {
+		c.holds = append(c.holds, <-deliveries)
 	}
+	return c
+}
+
+// each settles what the consumer holds.
+func (c *stopping) each(settle func(amqp091.Delivery) error) error {
+	var errs []error
+	for _, d := range c.holds {
+		errs = append(errs, settle(d))
+	}
+	return errors.Join(errs...)
 }

@@ -20,7 +20,7 @@ import (
 // see representative.
 func (s *Session) MissingRights(ctx context.Context, p plan.Plan, every bool) (*plan.Warning, error) {
 	if p.Empty() {
-		return nil, nil //nolint:nilnil // no warning is no error
+		return nil, nil //nolint:nilnil // no warning is not an error
 	}
 	rights := append(plan.Rights(p), plan.Right{
 		Permission: plan.Configure, Kind: topology.KindQueue, Name: topology.LockName(p.Topology),

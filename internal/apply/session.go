@@ -69,11 +69,13 @@ func (s *Session) Inspect(ctx context.Context, o plan.Options) (topology.State, 
 // Plan plans as Inspect does. It takes the lists of begun, see [management.Client.InspectFor], and
 // reads the statistics of only those queues that the plan depends on: the broker computes them for
 // each queue anew, which takes longer than everything else.
-func (s *Session) Plan(ctx context.Context, begun *management.Reading, o plan.Options) (plan.Plan, error) {
+func (s *Session) Plan(ctx context.Context, begun *management.Reading, o plan.Options) (topology.State, plan.Plan,
+	error,
+) {
 	first := statisticsFor(plan.Plan{}, s.Topology, topology.State{})
 	state, err := s.Management.InspectFor(ctx, begun, first)
 	if err != nil {
-		return plan.Plan{}, err
+		return topology.State{}, plan.Plan{}, err
 	}
 	read := map[string]bool{}
 	for _, queue := range first {
@@ -88,7 +90,7 @@ func (s *Session) Plan(ctx context.Context, begun *management.Reading, o plan.Op
 		unread := slices.DeleteFunc(statisticsFor(p, s.Topology, state), func(queue string) bool { return read[queue] })
 		if len(unread) > 0 {
 			if state, err = s.Management.ReadStatistics(ctx, state, unread); err != nil {
-				return plan.Plan{}, err
+				return topology.State{}, plan.Plan{}, err
 			}
 			for _, queue := range unread {
 				read[queue] = true
@@ -99,7 +101,7 @@ func (s *Session) Plan(ctx context.Context, begun *management.Reading, o plan.Op
 			return slices.Contains(asked, queue)
 		})
 		if len(unread) == 0 && len(more) == 0 {
-			return p, nil
+			return state, p, nil
 		}
 		state = s.Management.AskConsumers(ctx, state, more)
 		asked = append(asked, more...)

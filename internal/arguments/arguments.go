@@ -169,7 +169,7 @@ func describe(v any) string {
 	}
 }
 
-// whole returns the fix for a value that is no whole number. The broker takes times in
+// whole returns the fix for a value that is not a whole number. The broker takes times in
 // milliseconds.
 func whole(name string, value any) string {
 	const plain = "write a number without quotes"
@@ -201,7 +201,7 @@ func among(words ...string) check {
 	}
 }
 
-// from returns a check for a whole number from least to most; most -1 is no limit.
+// from returns a check for a whole number from least to most; most -1 means no limit.
 func from(least, most int64) check {
 	return func(name string, v any) (what, fix string) {
 		n, ok := v.(int64)
@@ -225,8 +225,8 @@ func from(least, most int64) check {
 	}
 }
 
-// overflow refuses what is no overflow of a quorum queue. RabbitMQ accepts reject-publish-dlx there
-// and does not do what it says, so that it is not in the fix.
+// overflow refuses what is not an overflow of a quorum queue. RabbitMQ accepts reject-publish-dlx
+// there and does not do what it says, so that it is not in the fix.
 func overflow(name string, v any) (what, fix string) {
 	if v == "reject-publish-dlx" {
 		return "", ""
@@ -250,7 +250,7 @@ func words(_ string, v any) (what, fix string) {
 	return describe(v) + ", not text", "put it in quotes"
 }
 
-// age refuses what is no age of a stream.
+// age refuses what is not an age of a stream.
 func age(_ string, v any) (what, fix string) {
 	s, _ := v.(string)
 	digits := strings.TrimRight(s, "YMDhms")

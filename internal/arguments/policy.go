@@ -111,7 +111,7 @@ func refusalOfKey(line lines, key string, definition topology.Arguments) (p Prob
 		}
 		return Problem{Argument: key, Msg: key + " is " + what, Fix: fix}, what != ""
 	}
-	p = Problem{Argument: key, Misplaced: true, Msg: key + " is no key of a policy", Fix: "remove it"}
+	p = Problem{Argument: key, Misplaced: true, Msg: key + " is not a key of a policy", Fix: "remove it"}
 	switch meant := topology.Nearest(topology.PolicyKey(key), KnownKeys()); {
 	case slices.Contains(KnownKeys(), key):
 		p.Msg += " on this line"

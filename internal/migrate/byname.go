@@ -8,6 +8,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -130,25 +131,30 @@ func deathsOf(headers amqp091.Table) []string {
 	return out
 }
 
-// byName says why publishers are known to send to the legacy queue by its name. It returns "" if
-// the broker shows no sign of one. held is how many messages wait in the queue.
+// byName is [Move.byName] with what the broker counts now.
 func (r *Runner) byName(ctx context.Context, m Move, state topology.State, held int64) (why string, err error) {
-	f := m.find(state)
-	if f.byName {
-		return "a drain has moved messages that were published to its name, at once or through a queue in which they waited, or that an abort had moved back and whose routing key is its name", nil
-	}
 	b, err := r.Management.PublishedByName(ctx, m.Legacy)
 	if err != nil {
 		return "", err
 	}
+	return m.byName(state, b, held), nil
+}
+
+// byName says why publishers are known to send to the legacy queue by its name. It returns "" if
+// the broker shows no sign of one. held is how many messages wait in the queue.
+func (m Move) byName(state topology.State, b management.DefaultExchangeUse, held int64) string {
+	f := m.find(state)
+	if f.byName {
+		return "a drain has moved messages that were published to its name, at once or through a queue in which they waited, or that an abort had moved back and whose routing key is its name"
+	}
 	bound := slices.DeleteFunc(slices.Concat(f.onLegacy, f.onSwitch, f.onSuccessor), m.returns)
 	switch {
 	case b.Certain && b.Messages > 0:
-		return messages(b.Messages) + " came to it by its name", nil
+		return messages(b.Messages) + " came to it by its name"
 	case len(bound) == 0 && (held > 0 || b.Messages > 0):
-		return "it has no binding, and it has had messages", nil
+		return "it has no binding, and it has had messages"
 	default:
-		return "", nil
+		return ""
 	}
 }
 

@@ -116,7 +116,7 @@ func TestAbortKeepsASuccessorOfPublishersByName(t *testing.T) {
 	s := newStage(t, "classic", nil)
 	r := s.runner(t)
 	r.Until = migrate.Drain
-	s.send(t, "", "old", "drained", nil) // it is no message of a publisher that names the successor
+	s.send(t, "", "old", "drained", nil) // it is not a message of a publisher that names the successor
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}

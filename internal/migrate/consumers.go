@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
@@ -13,7 +14,8 @@ import (
 )
 
 // consumers returns how many consumers a queue has: as the queue answers, or else as the
-// statistics say. It fails with ErrWaiting where neither is known.
+// statistics say. It fails with ErrWaiting where neither is known. A quorum queue with a single
+// active consumer answers 1 however many wait behind that one, whom the statistics count (4.3.6).
 func (r *Runner) consumers(ctx context.Context, state topology.State, queue string) (int64, error) {
 	u, there := state.Usage[queue]
 	if !there {
@@ -23,6 +25,8 @@ func (r *Runner) consumers(ctx context.Context, state topology.State, queue stri
 	switch {
 	case ctx.Err() != nil:
 		return 0, ctx.Err()
+	case err == nil && n > 0 && singleActive(state, queue):
+		return max(n, u.Consumers), nil
 	case err == nil, errors.Is(err, broker.ErrNotFound): // it is gone since
 		return n, nil
 	case u.ConsumersUnknown:
@@ -31,6 +35,13 @@ func (r *Runner) consumers(ctx context.Context, state topology.State, queue stri
 	default:
 		return u.Consumers, nil
 	}
+}
+
+// singleActive reports whether a queue has a single active consumer.
+func singleActive(state topology.State, queue string) bool {
+	return slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool {
+		return q.Name == queue && q.Arguments[topology.ArgSingleActiveConsumer] == true
+	})
 }
 
 // settledState inspects once the statistics no longer show the consumers by which this run,

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/wait"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // lookEvery is how often a drain checks whether the queue was bound again.
@@ -35,9 +37,12 @@ type drainLimits struct {
 	stuck time.Duration
 	// bound reports whether the queue has bindings, which ends the drain. Nil: it may have.
 	bound func(context.Context) bool
-	// fullAt is how many messages the successor holds when it refuses more. Zero: it
-	// accepts any number.
+	// fullAt is how many messages the successor holds when it is full. Zero: it accepts any
+	// number.
 	fullAt int64
+	// paced says that the successor gets no more than fullAt at a time: above, it refuses, and what
+	// was behind would come first, or it drops its oldest message.
+	paced bool
 	// feeders is called once no message has come for idle, while the drain goes on. The
 	// drain is done only if it returns nil and no message has come meanwhile. Nil: the
 	// feeders are not checked.
@@ -73,6 +78,7 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits
 	h.watched = limits.byName
 	var waiting int64 // when a pass begins
 	first, frame := int64(-1), 0
+	var room func() bool
 	err = relay.Drive{
 		Queue: m.Legacy, In: e, Out: e, Caution: &caution,
 		Relay: relay.Relay{Handler: h, Grace: grace, Absent: caution.Refused},
@@ -82,6 +88,9 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits
 				return err
 			}
 			waiting, frame = int64(ready), out.FrameMax()
+			if limits.paced && limits.fullAt > 0 {
+				room = h.room(out, m.New, limits.fullAt)
+			}
 			if first < 0 {
 				first = waiting
 			}
@@ -92,6 +101,7 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits
 		},
 		Start: func(move *relay.Relay) {
 			move.Hold = h.hold(move.Hold)
+			move.Room = room
 			h.begin(frame)
 		},
 		Meanwhile: func(ctx context.Context) error { return h.watch(ctx, waiting, limits) },
@@ -107,6 +117,39 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits
 		err = relay.ErrGrace // why the drain was to end does not matter: what was in flight is in doubt
 	}
 	return max(0, first), err
+}
+
+// refusesAt returns how many messages a queue holds when it refuses more. Zero: it accepts any
+// number.
+func refusesAt(state topology.State, queue string) int64 {
+	if limit, refuses := policy.FullAt(state, queue); refuses {
+		return limit
+	}
+	return 0
+}
+
+// room returns a function that reports whether the queue has room for one message more. It counts
+// those that it has let through since the queue last answered, and asks again once all are there.
+func (h *mover) room(out *amqp.Conn, queue string, fullAt int64) func() bool {
+	begin, through, left := h.moved.Load(), int64(0), int64(0)
+	return func() bool {
+		if left == 0 && h.moved.Load()-begin >= through {
+			ready, err := out.MessagesReady(queue)
+			if err != nil {
+				return false // the connection has ended, and with it the relay
+			}
+			if left = min(fullAt-int64(ready), holdPrefetch); left <= 0 {
+				left = 0
+				h.crowded.Store(time.Now().UnixMilli())
+				h.refused.Store(new(fmt.Sprintf("it is full, with %s", messages(int64(ready)))))
+			}
+		}
+		if left == 0 {
+			return false
+		}
+		left, through = left-1, through+1
+		return true
+	}
 }
 
 // awaitRoom waits while the successor is full. Each drain that consumed messages only to

@@ -99,15 +99,10 @@ func (r *Runner) runEach(ctx context.Context) error {
 			}
 		}
 		over := again == 0 || again >= left || ctx.Err() != nil // each pass must bring a queue to its end
-		if over || r.Relock == nil || !r.Management.LockLost() {
+		if over || !r.Management.LockLost() || !r.regainLock(ctx) {
 			break
 		}
-		if err := r.Relock(ctx); err != nil {
-			r.say("the broker has closed the connection with the lock, and it cannot be taken again: %v", err)
-			break
-		}
-		r.say("the broker has closed the connection with the lock; it is taken again, and %s on",
-			text.Count(again, "queue")+text.Choose(again, " goes", " go"))
+		r.say("%s on", text.Count(again, "queue")+text.Choose(again, " goes", " go"))
 		left = again
 	}
 	finish()
@@ -355,9 +350,14 @@ func (r *Runner) note(m Move, change func(*tally)) {
 	change(t)
 }
 
-func (r *Runner) tallyOf(m Move) (out tally) {
-	r.note(m, func(t *tally) { out = *t })
-	return out
+// tallyOf returns the tally of a queue. It is zero before the run begins.
+func (r *Runner) tallyOf(m Move) tally {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.tallies[m.Legacy]; t != nil {
+		return *t
+	}
+	return tally{}
 }
 
 // measure notes in the result of a queue how many messages were moved, and how long they waited.

@@ -383,7 +383,7 @@ func TestManyAtOnce(t *testing.T) {
 		c, stdout, stderr := f.each(t, dlxctl, "--wait", "20s", "-o", "json")
 		defer func() {
 			t.Logf("%s\n%s", stdout, stderr)
-			if !strings.Contains(stderr.String(), "the broker has closed the connection with the lock; it is taken again") {
+			if !strings.Contains(stderr.String(), "the connection with the lock has ended; the lock is taken again") {
 				t.Error("the lock was not lost")
 			}
 		}()

@@ -2,6 +2,8 @@ package migrate
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/plan"
@@ -31,4 +33,22 @@ func NextChangesBack(m Move, state topology.State) []plan.Change { return m.next
 func CanaryPath(m Move, state topology.State, feeder string) (last []string, why string) {
 	s := survey.New(state)
 	return m.canaryPath(s, s.Feeders(m.Legacy), feeder)
+}
+
+// ClientRows returns the rows of the page about clients.
+func ClientRows() string {
+	var out strings.Builder
+	for _, c := range clients() {
+		does := c.does
+		if c.idle {
+			does = "**" + does + "**"
+		}
+		fmt.Fprintf(&out, "| %s, %s | %s |\n", c.name, c.code, does)
+	}
+	return out.String()
+}
+
+// Declarations says what a service gets that declares a queue as it was.
+func Declarations(version string, was, is topology.Queue) string {
+	return declarations(version, was, is)
 }

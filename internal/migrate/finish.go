@@ -12,7 +12,6 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
-	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/topology"
@@ -168,7 +167,7 @@ func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) er
 // drainLegacy drains a queue and reports what was moved.
 func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topology.State) (moved int64, err error) {
 	limits := drainLimits{
-		idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck), fullAt: policy.FullAt(state, m.New),
+		idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck), fullAt: refusesAt(state, m.New),
 		byName: m.watchLegacy(state),
 	}
 	limits.bound = func(ctx context.Context) bool {

@@ -42,7 +42,7 @@ func TestFloatsWithoutAFractionAreRefused(t *testing.T) {
 	}
 }
 
-// What is no such float, or is looked at by no exchange, is moved.
+// What is not such a float, or is looked at by no exchange, is moved.
 func TestOtherNumbersAreNotRefused(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, "classic", nil)

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -132,7 +131,7 @@ func (r *Runner) watchForwarder(ctx context.Context, m Move, h *mover, state top
 	if err := r.execute(ctx, []plan.Change{paused}); err != nil {
 		return false, err
 	}
-	limits := drainLimits{idle: r.Idle, stuck: max(r.Wait, leastStuck), fullAt: policy.FullAt(state, m.New)}
+	limits := drainLimits{idle: r.Idle, stuck: max(r.Wait, leastStuck), fullAt: refusesAt(state, m.New)}
 	var closes func()
 	limits.feeders, closes = r.feedersEmpty(m, h)
 	defer closes()

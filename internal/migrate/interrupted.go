@@ -36,7 +36,7 @@ func (r *Runner) Interrupted(ctx context.Context, cause error) ([]string, error)
 		stage, unfinished := stages[m.Legacy]
 		forth, back := r.moverOf(m.Legacy, m.New), r.moverOf(m.New, m.Legacy)
 		if len(r.Legacy) > 0 && !slices.Contains(r.Legacy, m.Legacy) || !unfinished && forth == nil {
-			continue // it is no part of this run
+			continue // it is not part of this run
 		}
 		line := fmt.Sprintf("%s -> %s: %s", m.Legacy, m.New, m.progressText(state, stage))
 		switch {

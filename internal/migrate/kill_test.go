@@ -462,7 +462,7 @@ func (s *stage) killAt(t *testing.T, program string, flags []string, text string
 	log func(line string),
 ) bool {
 	t.Helper()
-	c, _ := s.command(t, program, flags...)
+	c, errs := s.command(t, program, flags...)
 	c.Stdout = nil
 	out, err := c.StdoutPipe()
 	if err != nil {
@@ -471,6 +471,11 @@ func (s *stage) killAt(t *testing.T, program string, flags []string, text string
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		if errs.Len() > 0 {
+			log(errs.String())
+		}
+	}()
 	killed := false
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		log(lines.Text())

@@ -2,10 +2,12 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
@@ -33,15 +35,21 @@ func (r *Runner) waitForLeaders(ctx context.Context, moves []Move) error {
 		switch err = answers(ctx, conn, m.New); {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case err != nil:
-			return fmt.Errorf("%w: the queue %s must answer before messages are routed to it: %w; if its nodes are up, its declaration was interrupted and it has no leader: delete it (no message was routed to it yet) and run migrate again",
+		case errors.Is(err, errSilent), errors.Is(err, broker.ErrInternal):
+			return fmt.Errorf("%w: the queue %s must answer before messages are routed to it: %w; run migrate again, and if it never answers although its nodes are up, its declaration was interrupted and it has no leader: delete it before (no message was routed to it yet)",
 				ErrRefused, m.New, err)
+		case err != nil:
+			return fmt.Errorf("ask the queue %s whether it is empty: %w", m.New, err)
 		}
 	}
 	return nil
 }
 
-// answers fails if a queue does not say in time whether it is empty. It closes conn.
+// errSilent is wrapped if a queue does not say in time whether it is empty.
+var errSilent = errors.New("no answer")
+
+// answers asks a queue whether it is empty. It fails with errSilent if the queue does not say so in
+// time. It closes conn.
 func answers(ctx context.Context, conn *amqp.Conn, queue string) error {
 	answer := make(chan error, 1)
 	var question sync.WaitGroup
@@ -57,7 +65,7 @@ func answers(ctx context.Context, conn *amqp.Conn, queue string) error {
 	case err := <-answer:
 		return err
 	case <-timer.C:
-		return fmt.Errorf("no answer within %s", text.Duration(leaderTimeout))
+		return fmt.Errorf("%w within %s", errSilent, text.Duration(leaderTimeout))
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -38,8 +38,10 @@ type stage struct {
 	declares string        // the queue that legacy makes. Empty: old
 	rest     time.Duration // how long through waits before it reconnects. Zero: 100 ms
 
-	mu   sync.Mutex
-	seen map[string]int // how often each message came, whichever queue it came from
+	mu       sync.Mutex
+	seen     map[string]int // how often each message came, whichever queue it came from
+	order    []string       // in which they came
+	canceled int            // how often a consumer was
 }
 
 const topologyFile = `
@@ -73,20 +75,27 @@ func newStage(tb testing.TB, legacyType string, legacyArgs amqp091.Table) *stage
 // type it makes no legacy queue.
 func newStageIn(tb testing.TB, target brokertest.Target, file, legacyType string, legacyArgs amqp091.Table) *stage {
 	tb.Helper()
-	s := &stage{target: target, user: target.Tool(tb, "policymaker"), file: file, seen: map[string]int{}}
+	s := &stage{target: target, file: file, seen: map[string]int{}}
 	s.want = spectest.Compile(tb, s.file)
+	s.connect(tb, target.Tool(tb, "policymaker"))
+	if legacyType != "" {
+		s.legacy(tb, legacyType, legacyArgs)
+	}
+	return s
+}
+
+// connect lets a user migrate.
+func (s *stage) connect(tb testing.TB, user brokertest.Target) {
+	tb.Helper()
+	s.user = user
 	var err error
-	if s.endpoint, err = (broker.Config{URL: s.user.URL, API: s.user.API}).Resolve(); err != nil {
+	if s.endpoint, err = (broker.Config{URL: user.URL, API: user.API}).Resolve(); err != nil {
 		tb.Fatal(err)
 	}
 	if s.m, err = management.New(s.endpoint); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(s.m.Close)
-	if legacyType != "" {
-		s.legacy(tb, legacyType, legacyArgs)
-	}
-	return s
 }
 
 // legacy makes the old queue and what it is bound to.

@@ -80,7 +80,7 @@ func (l *looks) perform(ctx context.Context, mine *look, read func(context.Conte
 
 // inspect reads the virtual host, see [management.Client.Inspect]. It fails with ErrWaiting if the
 // node of a queue of the run is down: the queue is not listed, and would be taken for deleted. A
-// queue that runEach has refused for that is no part of the run.
+// queue that runEach has refused for that is not part of the run.
 func (r *Runner) inspect(ctx context.Context) (topology.State, error) {
 	state, err := r.looks.inspect(ctx, r.Management.Inspect)
 	if err != nil {

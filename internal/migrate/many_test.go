@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -186,7 +187,7 @@ func TestReplaceWhileDeclarationsFail(t *testing.T) {
 	}
 	logUnusual(t, stderr.String())
 	said := stderr.String()
-	if !strings.Contains(said, ": trying again in ") || strings.Contains(said, "with the lock") {
+	if !strings.Contains(said, ": trying again in ") || strings.Contains(said, "the lock is taken again") {
 		t.Errorf("it did not try again, or lost its lock:\n%s", said)
 	}
 	confirmed := published()
@@ -236,10 +237,14 @@ func TestWhatQueuesShareIsPreparedByOneAtATime(t *testing.T) {
 		t.Fatalf("the broker declared %s: %v", shared, err)
 	}
 	node.Ctl(t, "eval", meta+"sys:resume(Meta).")
-	if err := <-prepared; err != nil {
-		t.Fatal(err)
+	err = <-prepared
+	if errors.Is(err, broker.ErrInternal) { // it began while the node was still held
+		err = r.Prepare(t.Context(), f.queues[1])
 	}
-	if err := r.Prepare(t.Context(), f.queues[0]); err != nil {
+	if err == nil {
+		err = r.Prepare(t.Context(), f.queues[0])
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	have := f.inspect(t).Have.Bindings
@@ -264,14 +269,7 @@ func TestReplaceKeepsAHoldThatFailed(t *testing.T) {
 	dlxctl := brokertest.Program(t)
 	node := brokertest.Node(t)
 	f := newFleet(t, node.VHost(t), "classic", "quorum", 1, 0)
-	trial := strings.TrimSuffix(topology.ReplacementHoldName("shop", "q00"), "hold") + "trial"
-	// No leader is elected for a while once the trial is gone, when the hold is declared.
-	node.Ctl(t, "eval", fmt.Sprintf(`Meta = maps:get(log_meta, maps:get(names, ra_system:fetch(quorum_queues))),
-		Trial = rabbit_misc:r(<<"%s">>, queue, <<"%s">>),
-		Wait = fun W(Gone) -> case rabbit_amqqueue:lookup(Trial) =:= {error, not_found} of
-			Gone -> ok; _ -> timer:sleep(2), W(Gone) end end,
-		spawn(fun() -> Wait(false), Wait(true), sys:suspend(Meta), timer:sleep(6500), sys:resume(Meta) end), ok.`,
-		f.target.VHost, trial))
+	node.Ctl(t, "eval", failHold(f.target.VHost, "q00"))
 	began := time.Now()
 	c, stdout, stderr := f.each(t, dlxctl, "-o", "json")
 	results, code := outcomes(t, c, stdout, stderr)
@@ -295,4 +293,39 @@ func TestReplaceKeepsAHoldThatFailed(t *testing.T) {
 		}
 	}
 	f.tidy(t)
+}
+
+// A later run knows of it too: it keeps the hold that the broker failed to declare in the run
+// before.
+func TestReplaceKeepsAHoldThatFailedBefore(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	node := brokertest.Node(t)
+	s := replaceStage(t, node.VHost(t), "classic", "quorum", nil)
+	node.Ctl(t, "eval", failHold(s.target.VHost, "new"))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	first, told := s.during(t, "replace: proving", 1, stop)
+	if err := first.Run(ctx); err == nil || !strings.Contains(told.String(), ".hold: the broker failed: ") {
+		t.Fatalf("the broker has not failed to declare the hold: %v", err)
+	}
+	ctx, stop = context.WithCancel(t.Context())
+	defer stop()
+	kept := false
+	second, _ := s.during(t, "new gets its messages; its hold", 1, func() { kept = true; stop() })
+	if err := second.Run(ctx); !kept || !s.exists(t, topology.ReplacementHoldName("shop", "new")) {
+		t.Errorf("it does not keep the hold: %v", err)
+	}
+}
+
+// failHold returns what lets a node elect no leader for a while once the trial of a queue is gone,
+// when its hold is declared.
+func failHold(vhost, queue string) string {
+	trial := strings.TrimSuffix(topology.ReplacementHoldName("shop", queue), "hold") + "trial"
+	return fmt.Sprintf(`Meta = maps:get(log_meta, maps:get(names, ra_system:fetch(quorum_queues))),
+		Trial = rabbit_misc:r(<<"%s">>, queue, <<"%s">>),
+		Wait = fun W(Gone) -> case rabbit_amqqueue:lookup(Trial) =:= {error, not_found} of
+			Gone -> ok; _ -> timer:sleep(2), W(Gone) end end,
+		spawn(fun() -> Wait(false), Wait(true), sys:suspend(Meta), timer:sleep(6500), sys:resume(Meta) end), ok.`,
+		vhost, trial)
 }

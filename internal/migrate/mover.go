@@ -32,6 +32,7 @@ type mover struct {
 	unbound   atomic.Int64              // how many were moved before the queue was last seen without bindings
 	deleted   bool                      // migrate has deleted the queue
 	refused   atomic.Pointer[string]    // why the broker last refused a message
+	crowded   atomic.Int64              // when the successor was last full, in milliseconds of Unix time
 	first     atomic.Pointer[time.Time] // when the successor had confirmed the first. Nil: none yet
 	last      atomic.Int64              // when a message was last moved, in milliseconds of Unix time
 	step      func()                    // is called for each message that was moved

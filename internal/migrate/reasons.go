@@ -46,7 +46,7 @@ func (m Move) reasonsOf(want topology.Compiled, state topology.State, changes []
 	out = append(out, m.inexact(state)...)
 	for _, c := range changes {
 		concerns := c.Name == m.New || c.Kind == topology.KindTopology || m.needs(want, c)
-		if c.Action == plan.Blocked && !c.IsEndured() && concerns {
+		if c.Action == plan.Blocked && (!c.IsEndured() || c.Unfinished) && concerns {
 			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
 		}
 	}

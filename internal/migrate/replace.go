@@ -141,7 +141,27 @@ func (r *Runner) hold(m Move) topology.Queue {
 	if dead[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
 		args[topology.ArgDeadLetterStrategy], args[topology.ArgOverflow] = topology.AtLeastOnce, topology.RejectPublish
 	}
+	if failed := r.tallyOf(m).failed; !failed.IsZero() {
+		args[argFailed] = failed.Unix()
+	}
 	return topology.Queue{Name: m.New, Durable: true, Arguments: args}
+}
+
+// argFailed is the argument of a hold that says when the broker last failed to declare it, in
+// seconds since 1970: a later run must know it too, see slowDeclaration. The broker ignores it.
+const argFailed = "x-declaration-failed-at"
+
+// holdFailed returns when the broker last failed to declare the hold, in this run or a previous
+// one. Zero: it did not, or a run was killed before it had declared the hold again.
+func (r *Runner) holdFailed(m Move, state topology.State) time.Time {
+	at := r.tallyOf(m).failed
+	for _, q := range state.Have.Queues {
+		seconds, noted := q.Arguments[argFailed].(int64)
+		if before := time.Unix(seconds, 0); noted && q.Name == m.New && before.After(at) {
+			at = before
+		}
+	}
+	return at
 }
 
 // The ends of a step of a replacement that another client has disturbed.
@@ -201,7 +221,7 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 				ErrDisturbed, m.New, m.Legacy)
 			err = r.execute(ctx, append(m.makeEnd(f, m.successorEnd()), create(r.hold(m))))
 		case !f.legacy && r.wanted(m).External:
-			return fmt.Errorf("%w: the queue %s is deleted and waits to be declared, and the file has it as external; take that back, and run migrate again",
+			return fmt.Errorf("%w: the queue %s is deleted and waits to be declared, and the file has it as external; take that back, and run the command again",
 				ErrRefused, m.Legacy)
 		case !f.legacy:
 			// It was deleted by a run that was stopped. Nothing can be lost: what is routed to it waits in
@@ -210,7 +230,7 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 		case differs:
 			err = r.vacate(ctx, m)
 			if errors.Is(err, errRedeclared) && redeclared >= mostRedeclared {
-				err = fmt.Errorf("%w: a service declares the queue %s with the old arguments, again and again; stop it, or let it declare the queue passively, then run migrate again",
+				err = fmt.Errorf("%w: a service declares the queue %s with the old arguments, again and again; stop it, or let it declare the queue passively, then run the command again",
 					ErrWaiting, m.Legacy)
 			}
 			if errors.Is(err, ErrWaiting) || errors.Is(err, ErrRefused) {

@@ -82,7 +82,7 @@ func (r *Runner) giveBack(ctx context.Context, m Move, state topology.State,
 		if err := check(ctx, m); err != nil {
 			return err
 		}
-		if left := time.Until(r.tallyOf(m).failed.Add(workerLife)); left > 0 {
+		if left := time.Until(r.holdFailed(m, state).Add(workerLife)); left > 0 {
 			// A worker that finds the queue ends no more than itself, see slowDeclaration.
 			r.say("%s gets its messages; its hold, which the broker failed to declare once, is deleted in %s", m.Legacy,
 				text.Took(left))
@@ -160,8 +160,12 @@ func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State, sa
 	back := Move{Topology: m.Topology, Legacy: m.New, New: m.Legacy}
 	h := r.startMover(back)
 	h.to, h.safe = m.legacyEnd(), safe
+	limits, err := r.roomIn(ctx, m, state)
+	if err != nil {
+		return err
+	}
 	r.say("replace: moving what waits in the hold to %s", m.Legacy)
-	err := r.moveAndSwitch(ctx, back, h, drainLimits{fullAt: policy.FullAt(state, m.Legacy)},
+	err = r.moveAndSwitch(ctx, back, h, limits,
 		func(ctx context.Context) error {
 			err := r.steps(ctx, m, m.unpark)
 			if err == nil {
@@ -179,13 +183,35 @@ func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State, sa
 			t.flows = *first
 		}
 	})
-	if errors.Is(err, ErrWaiting) && h.moved.Load() == 0 { // the queue has confirmed nothing
+	full := h.crowded.Load() > 0
+	switch {
+	case errors.Is(err, errComing) && full:
+		err = fmt.Errorf("%w: %s is full, and messages come to its hold as fast as its consumers read them; run the command again when they have caught up",
+			ErrWaiting, m.Legacy)
+	case errors.Is(err, errComing):
+		err = fmt.Errorf("%w: messages still come to the hold %s by its name", ErrWaiting, m.New)
+	case errors.Is(err, ErrWaiting) && full:
+		err = r.missed(ctx, m, err)
+	case errors.Is(err, ErrWaiting) && h.moved.Load() == 0: // the queue has confirmed nothing
 		err = fmt.Errorf("%w; %s", err, noLeader(m))
 	}
-	if errors.Is(err, errComing) {
-		err = fmt.Errorf("%w: messages still come to the hold %s by its name", ErrWaiting, m.New)
-	}
 	return err
+}
+
+// roomIn returns how fast the hold may be emptied. A queue that is full refuses messages, and those
+// behind them would come first; or it drops its oldest, which its consumers would have read if the
+// hold had not kept them. Where no consumer reads, it drops them as it did before.
+func (r *Runner) roomIn(ctx context.Context, m Move, state topology.State) (drainLimits, error) {
+	limit, refuses := policy.FullAt(state, m.Legacy)
+	back := m.consumersBefore(state) > 0 && !r.consents(topology.StopsConsumers, m.Legacy)
+	if limit == 0 || refuses || back {
+		return drainLimits{fullAt: limit, paced: true}, nil
+	}
+	consumers, err := r.consumers(ctx, state, m.Legacy)
+	if consumers == 0 {
+		limit = 0
+	}
+	return drainLimits{fullAt: limit, paced: true}, err
 }
 
 // removeHold deletes what is left of a replacement. The broker or the proof refuses to delete a

@@ -90,7 +90,7 @@ func (r *Runner) unsuitable(m Move, state topology.State, seen *survey.Survey, c
 	if harm := plan.DeskHarm(m.Topology, state, r.hold(m)); harm != "" {
 		add("%s, where messages wait during the replacement", harm)
 	}
-	work := Move{Topology: m.Topology, New: m.Legacy}
+	work := m.work()
 	for _, c := range changes {
 		itself := c.Kind == topology.KindQueue && c.Name == m.Legacy
 		if itself && (c.Immutable || m.find(state).successor) || c.Kind == topology.KindPolicy && c.Label.Queue == m.Legacy {
@@ -173,13 +173,14 @@ func (r *Runner) replacementRights(state topology.State, moves []Move) []plan.Ri
 	var p plan.Plan
 	var rights []plan.Right
 	for _, m := range moves {
-		f := m.find(state)
-		p.Changes = append(p.Changes, m.makeSwitch(state, found{exchanges: map[string]bool{}}, m.legacyEnd())...)
+		f, prepared := m.find(state), preparation(r.Topology, state, []Move{m.work()})
+		m.ahead(&prepared)
+		p.Changes = append(p.Changes, prepared.Changes...)
+		p.Changes = append(p.Changes, m.wholeSwitch(state)...)
 		for _, b := range union(f.onLegacy, f.onSwitch) {
-			for _, destination := range []string{m.Legacy, m.switchName()} {
-				b.Destination, b.DestinationType = destination, topology.ToQueue
-				p.Changes = append(p.Changes, create(b))
-			}
+			b.Destination, b.DestinationType = m.Legacy, topology.ToQueue
+			p.Changes = append(p.Changes, create(b))
+			p.Changes = append(p.Changes, m.bindSwitch([]topology.Binding{b})...)
 		}
 		for _, q := range []topology.Queue{r.hold(m), r.trial(m), r.wanted(m)} {
 			p.Changes = append(p.Changes, create(q), remove(q))
@@ -197,10 +198,14 @@ func (r *Runner) replacementRights(state topology.State, moves []Move) []plan.Ri
 // Replacements returns the queues that Run would replace under their names in a state, and writes
 // for a person what that means. It writes nothing to the broker.
 func (r *Runner) Replacements(ctx context.Context, state topology.State, w io.Writer) ([]string, error) {
-	var names []string
+	moves := r.replacements(state)
+	names := text.Each(moves, func(m Move) string { return m.Legacy })
+	shown, err := shownConsumers(ctx, r.Management, state, names)
+	if err != nil {
+		return nil, err
+	}
 	var b strings.Builder
-	for _, m := range r.replacements(state) {
-		names = append(names, m.Legacy)
+	for _, m := range moves {
 		line := func(word, format string, args ...any) {
 			b.WriteString(topology.Printable(fmt.Sprintf("  %-7s  %s", word, fmt.Sprintf(format, args...))) + "\n")
 		}
@@ -219,7 +224,10 @@ func (r *Runner) Replacements(ctx context.Context, state topology.State, w io.Wr
 				messages(u.Ready), m.New)
 		}
 		if !f.legacy || differs {
-			line("replace", "once it is proved empty, which takes some 6 seconds, it is deleted and declared as the file has it; its consumers get basic.cancel and have to subscribe again; what is published to its name meanwhile is lost")
+			line("replace", "%s", plan.ReplacementPause)
+			for _, consumers := range shown[m.Legacy].ConsumerLines() {
+				line("restart", "%s", consumers)
+			}
 		}
 		line("back", "what waits in the hold is moved to it, in order; then it is bound again, and the hold is deleted")
 		if differs {
@@ -232,7 +240,7 @@ func (r *Runner) Replacements(ctx context.Context, state topology.State, w io.Wr
 			}
 		}
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err = io.WriteString(w, b.String())
 	return names, err
 }
 

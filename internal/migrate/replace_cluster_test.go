@@ -28,7 +28,8 @@ func clusterStage(t *testing.T, nodes []*brokertest.Server, haveType, wantType s
 
 // On three nodes, with dlxctl, its publishers and consumers, and the queue on one each, a queue is
 // replaced under load: no message is lost and none doubled. Then a node is killed at each step,
-// that of dlxctl or another, and migrate is run again: nothing that was confirmed is lost.
+// that of dlxctl or another, and starts again once migrate misses it or ends: nothing that was
+// confirmed is lost.
 func TestReplaceOnThreeNodes(t *testing.T) {
 	t.Parallel()
 	nodes := brokertest.Cluster(t)
@@ -70,12 +71,22 @@ func TestReplaceOnThreeNodes(t *testing.T) {
 			killed := false
 			r, _ := s.during(t, step, 1, func() { killed = true; victim.Kill(t); t.Logf("killed: %s", victim.Target().URL) })
 			r.Allow, r.Wait = allow, 10*time.Second
+			started, said := false, r.Report
+			r.Report = func(format string, args ...any) {
+				said(format, args...)
+				if killed && !started && strings.HasPrefix(fmt.Sprintf(format, args...), "new: trying again in ") {
+					started = true
+					victim.Start(t)
+				}
+			}
 			err := r.Run(t.Context())
 			t.Logf("%s: %v", step, err)
 			if !killed {
 				t.Fatalf("%s: it did not come so far", step)
 			}
-			victim.Start(t)
+			if !started {
+				victim.Start(t)
+			}
 			if err == nil {
 				continue
 			}

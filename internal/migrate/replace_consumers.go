@@ -60,6 +60,16 @@ func (m Move) consumerMarks(state topology.State) []topology.Binding {
 	})
 }
 
+// consumersBefore returns how many consumers the queue had before it was deleted.
+func (m Move) consumersBefore(state topology.State) (n int64) {
+	for _, b := range m.consumerMarks(state) {
+		if count, noted := strings.CutPrefix(b.Key, consumersKey); noted {
+			_, _ = fmt.Sscan(count, &n) // noteConsumers has written it
+		}
+	}
+	return n
+}
+
 // consumersBack waits until the queue has as many consumers as before. It fails with ErrWaiting if
 // that does not happen, unless the user consents.
 func (r *Runner) consumersBack(ctx context.Context, m Move) error {
@@ -69,12 +79,7 @@ func (r *Runner) consumersBack(ctx context.Context, m Move) error {
 		if err != nil {
 			return err
 		}
-		var before int64
-		for _, b := range m.consumerMarks(state) {
-			if n, isCount := strings.CutPrefix(b.Key, consumersKey); isCount {
-				_, _ = fmt.Sscan(n, &before) // noteConsumers has written it
-			}
-		}
+		before := m.consumersBefore(state)
 		now, err := r.consumers(ctx, state, m.Legacy)
 		if err != nil {
 			return err
@@ -87,7 +92,7 @@ func (r *Runner) consumersBack(ctx context.Context, m Move) error {
 			if err != nil {
 				return err
 			}
-			return fmt.Errorf("%w: %s is replaced and gets its messages, but it has %s, and had %d before: restart the services that did not subscribe again, then run migrate again, or with %s%s",
+			return fmt.Errorf("%w: %s is replaced and gets its messages, but it has %s, and had %d before: restart the services that did not subscribe again, then run the command again, or with %s%s",
 				ErrWaiting, m.Legacy, text.Count(now, "consumer"), before,
 				plan.Consent{Hazard: topology.StopsConsumers, Object: m.Legacy}.Flag(), silent)
 		}
@@ -100,6 +105,24 @@ func (r *Runner) consumersBack(ctx context.Context, m Move) error {
 			return err
 		}
 	}
+}
+
+// missed adds to an error of a queue that is full how many consumers it has, and had before.
+func (r *Runner) missed(ctx context.Context, m Move, full error) error {
+	state, err := r.inspect(ctx)
+	if err != nil {
+		return full
+	}
+	now, err := r.consumers(ctx, state, m.Legacy)
+	if err != nil {
+		return full
+	}
+	silent, err := r.silent(ctx, m, state)
+	if err != nil {
+		return full
+	}
+	return fmt.Errorf("%w; %s has %s, and had %d before%s", full, m.Legacy, text.Count(now, "consumer"),
+		m.consumersBefore(state), silent)
 }
 
 // silent names the connections that consumed the queue before, are still open, and no longer
@@ -118,7 +141,7 @@ func (r *Runner) silent(ctx context.Context, m Move, state topology.State) (stri
 		name, noted := strings.CutPrefix(b.Key, consumerKey)
 		if client, stays := open[name]; noted && stays && !slices.Contains(now, name) {
 			fmt.Fprintf(&out, "\n  still connected, and does not consume it: %s (%s); to close it: curl -u USER -X DELETE %s",
-				name, text.Name(client), text.ShellQuote(r.Management.ConnectionURL(name)))
+				name, text.Name(client.String()), text.ShellQuote(r.Management.ConnectionURL(name)))
 		}
 	}
 	return out.String(), nil

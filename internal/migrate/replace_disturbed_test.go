@@ -104,7 +104,7 @@ func TestReplaceEndsWhileTheHoldIsConsumed(t *testing.T) {
 	}
 }
 
-// What another client deletes while a queue is replaced is no success: a run fails if the queue
+// What another client deletes while a queue is replaced is not a success: a run fails if the queue
 // lacks a binding in the end, or if the hold was deleted; then the queue is bound nevertheless.
 func TestReplaceIsDisturbed(t *testing.T) {
 	brokertest.OnNewestLine(t)
@@ -214,8 +214,8 @@ func TestReplaceGivesUpAgainstAService(t *testing.T) {
 	s.nothingLeft(t)
 }
 
-// A queue on which a killed run has tried the declaration, with another file, is no obstacle, and
-// an abort deletes it.
+// A queue on which a killed run has tried the declaration, with another file, is not an obstacle,
+// and an abort deletes it.
 func TestReplaceWithATrialOfAKilledRun(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()

@@ -17,8 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/plan"
@@ -29,7 +27,14 @@ import (
 // with other arguments, bound as the file says.
 func replaceStage(t *testing.T, target brokertest.Target, haveType, wantType string, have amqp091.Table) *stage {
 	t.Helper()
-	file := strings.Replace(fmt.Sprintf(topologyFile, wantType), "    replaces: old\n", "", 1)
+	return replaceStageOf(t, target, haveType, wantType, have, "")
+}
+
+// replaceStageOf is replaceStage with more lines for the queue in the file.
+func replaceStageOf(t *testing.T, target brokertest.Target, haveType, wantType string, have amqp091.Table, more string,
+) *stage {
+	t.Helper()
+	file := strings.Replace(fmt.Sprintf(topologyFile, wantType), "    replaces: old\n", more, 1)
 	s := newStageIn(t, target, file, "", nil)
 	s.declares = "new"
 	s.legacy(t, haveType, have)
@@ -82,6 +87,7 @@ func TestReplaceUnderLoad(t *testing.T) {
 	}{
 		"classic to quorum": {"classic", "quorum", nil},
 		"quorum to classic": {"quorum", "classic", nil},
+		"quorum to quorum":  {"quorum", "quorum", amqp091.Table{"x-max-length": 100000}},
 		"other arguments":   {"classic", "classic", amqp091.Table{"x-max-length": 100000, "x-message-ttl": 600000}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -301,15 +307,7 @@ func TestReplaceMissesConsumers(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
-	s.user = s.target.Tool(t, "policymaker", "monitoring") // sees the connections of others
-	var err error
-	if s.endpoint, err = (broker.Config{URL: s.user.URL, API: s.user.API}).Resolve(); err != nil {
-		t.Fatal(err)
-	}
-	if s.m, err = management.New(s.endpoint); err != nil {
-		t.Fatal(err)
-	}
-	defer s.m.Close()
+	s.connect(t, s.target.Tool(t, "policymaker", "monitoring")) // sees the connections of others
 	silent := s.target.Channel(t)
 	if _, err := silent.Consume("new", "silent", false, false, false, false, nil); err != nil {
 		t.Fatal(err)
@@ -323,7 +321,7 @@ func TestReplaceMissesConsumers(t *testing.T) {
 	})
 	r := s.replacer(t)
 	r.Wait = 3 * time.Second
-	err = r.Run(t.Context())
+	err := r.Run(t.Context())
 	if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "1 consumer, and had 2") {
 		t.Errorf("it returns %v", err)
 	}
@@ -805,8 +803,9 @@ func TestReplaceWhileAServiceBinds(t *testing.T) {
 	}
 }
 
-// The node is stopped or killed in each stage of a replacement, under publishers and consumers that
-// reconnect, and migrate is run again: nothing that was confirmed is lost.
+// The node is killed in each stage of a replacement, under publishers and consumers that reconnect,
+// and starts again: the run goes on. It is stopped then, and the next one goes on. Nothing that was
+// confirmed is lost.
 func TestReplaceWhileTheBrokerIsKilled(t *testing.T) {
 	t.Parallel()
 	node := brokertest.Node(t)
@@ -818,25 +817,32 @@ func TestReplaceWhileTheBrokerIsKilled(t *testing.T) {
 		"replace: bind the switch", "replace: switch from new", "replace: proving", "replace: deleted", "replace: moving",
 		"replace: switch from its hold", "replace: bind new",
 	} {
-		struck := false
+		struck, again := false, false
 		r := s.replacer(t)
 		r.Allow = allow
 		said := r.Report
+		ctx, stopped := context.WithCancel(t.Context())
 		r.Report = func(format string, args ...any) {
 			said(format, args...)
-			if strings.HasPrefix(fmt.Sprintf(format, args...), step) && !struck {
+			line := fmt.Sprintf(format, args...)
+			switch {
+			case strings.HasPrefix(line, step) && !struck:
 				struck = true
 				node.Kill(t)
+			case struck && !again && strings.HasPrefix(line, "new: trying again in "):
+				again = true
+				node.Start(t)
+			case again && strings.HasPrefix(line, "replace: "):
+				stopped() // it goes on by itself; the next run is struck elsewhere
 			}
 		}
-		err := r.Run(t.Context())
-		if struck && err == nil {
-			t.Errorf("%s: the end of the node was not noticed", step)
-		}
-		if struck {
+		err := r.Run(ctx)
+		stopped()
+		if struck && !again {
+			t.Errorf("%s: it did not try again: %v", step, err)
 			node.Start(t)
 		}
-		t.Logf("%s: struck %t, %v", step, struck, err)
+		t.Logf("%s: struck %t, went on %t, %v", step, struck, again, err)
 		if err != nil && strings.Contains(err.Error(), "the queue has no leader, and docs/same-name.md says") {
 			// The node was killed before it knew the new queue by name.
 			s.target.Call(t, "DELETE", "queues/"+url.PathEscape(s.target.VHost)+"/new", nil)

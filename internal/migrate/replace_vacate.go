@@ -22,10 +22,17 @@ import (
 // park returns the next step that lets the switch exchange lead to the hold and leaves it there.
 func (m Move) park(state topology.State) cutoverStep {
 	f := m.find(state)
+	parked := f.policy != nil && f.policy.Definition[topology.ArgAlternateExchange] == m.successorEnd()
+	if parked && !f.exchanges[m.switchName()] && len(f.onLegacy) > 0 {
+		// A run that has lost its lock wrote it late, see pointSwitch. While the queue is bound too, all
+		// that the switch gets would come to both.
+		c := m.pointSwitch(state, f, m.legacyEnd())
+		return cutoverStep{Doing: "let the policy of the switch exchange lead to " + m.Legacy, Changes: []plan.Change{c}}
+	}
 	if made := m.makeSwitch(state, f, m.legacyEnd()); len(made) > 0 {
 		return cutoverStep{Doing: "create the switch exchange of " + m.Legacy, Changes: made}
 	}
-	if f.policy.Definition[topology.ArgAlternateExchange] != m.successorEnd() {
+	if !parked {
 		return m.turnSwitch(state, f, m.Legacy, f.onLegacy, "its hold", m.successorEnd())
 	}
 	return m.keepParked(f)
@@ -88,12 +95,14 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 	if consumers == 0 {
 		// What waits goes to the hold first: so it stays in front of what comes there later.
 		_, err = r.moveRest(ctx, m, state, park)
-	} else {
+	}
+	if consumers > 0 || errors.Is(err, broker.ErrInUse) { // an exclusive one has come just now
 		err = park(ctx)
 	}
 	if err != nil {
 		return err
 	}
+	exclusive := false // one of its consumers is
 	for began, said := time.Now(), false; ; {
 		if err := park(ctx); err != nil { // a service may have bound the queue since
 			return err
@@ -114,9 +123,10 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 			r.say("replace: %s in %s; waiting up to %s until its consumers have worked through them",
 				messages(held)+text.Choose(held, " is", " are"), m.Legacy, text.Duration(r.Wait))
 		}
-		if state.Usage[m.Legacy].Ready > 0 && (consumers == 0 || r.DrainNow) {
+		if state.Usage[m.Legacy].Ready > 0 && (consumers == 0 || r.DrainNow && !exclusive) {
 			moved, err := r.moveRest(ctx, m, state, park)
-			if err != nil {
+			exclusive = errors.Is(err, broker.ErrInUse) // it may work through the rest, or go
+			if err != nil && !exclusive {
 				return err
 			}
 			if moved > 0 {
@@ -134,9 +144,9 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 			return fmt.Errorf("%w: the queue %s is empty and cannot be deleted: messages come to it by its name, or a service binds it again and again",
 				ErrWaiting, m.Legacy)
 		case time.Since(began) >= r.Wait:
-			return fmt.Errorf("%w: the queue %s is not empty: it has %s ready, %s, and %s; run migrate again when its consumers have worked through it%s",
+			return fmt.Errorf("%w: the queue %s is not empty: it has %s ready, %s, and %s; run the command again when its consumers have worked through it%s",
 				ErrWaiting, m.Legacy, messages(state.Usage[m.Legacy].Ready), state.Usage[m.Legacy].NotReady(),
-				text.Count(consumers, "consumer"), r.drainAdvice(m, state))
+				r.consumersText(ctx, m.Legacy, consumers, exclusive), r.drainAdvice(m, state))
 		}
 		if err := wait.For(ctx, 200*time.Millisecond); err != nil {
 			return err
@@ -144,16 +154,26 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 	}
 }
 
+// consumersText counts the consumers of a queue, and names the connections that the user may see.
+func (r *Runner) consumersText(ctx context.Context, queue string, n int64, exclusive bool) string {
+	out := text.Count(n, "consumer")
+	if exclusive {
+		out = text.Count(n, "exclusive consumer")
+	}
+	names, err := r.Management.Subscribers(ctx, queue)
+	if err != nil || len(names) == 0 {
+		return out // the count is what matters
+	}
+	return out + " (" + text.Some(names) + ")"
+}
+
 // drainAdvice says what moves the ready messages of a queue that has consumers. Empty: nothing
 // does.
 func (r *Runner) drainAdvice(m Move, state topology.State) string {
-	single := slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool {
-		return q.Name == m.Legacy && q.Arguments[topology.ArgSingleActiveConsumer] == true
-	})
-	if r.DrainNow || single || state.Usage[m.Legacy].Ready == 0 {
+	if r.DrainNow || singleActive(state, m.Legacy) || state.Usage[m.Legacy].Ready == 0 {
 		return ""
 	}
-	return ", or with --drain now, if none of them is exclusive"
+	return fmt.Sprintf(", or 'dlxctl migrate %s --drain now', if none of them is exclusive", text.ShellQuote(m.Legacy))
 }
 
 // prepareHold creates what the queue of the file needs for its failures, the hold, and its ends. It
@@ -162,15 +182,7 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 	if f := m.find(state); f.successor && m.switched(f) {
 		return nil // an earlier run has done it, and to ask a queue that has messages changes their order
 	}
-	work := Move{Topology: m.Topology, New: m.Legacy}
-	err := r.prepare(ctx, []Move{work}, func(p *plan.Plan) {
-		p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
-			// The policy is for the new queue: on the one that exists, its limits could drop messages.
-			return c.Kind == topology.KindPolicy && c.Label.Queue == m.Legacy ||
-				c.Kind == topology.KindQueue && c.Name == m.Legacy
-		})
-	})
-	if err != nil {
+	if err := r.prepare(ctx, []Move{m.work()}, m.ahead); err != nil {
 		return err
 	}
 	if err := r.tryDeclaration(ctx, m); err != nil {
@@ -202,7 +214,13 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 		err = answers(ctx, conn, m.New)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: the queue %s must answer before messages are routed to it: %w", ErrRefused, m.New, err)
+		err = fmt.Errorf("the queue %s must answer before messages are routed to it: %w", m.New, err)
+	}
+	if errors.Is(err, errSilent) {
+		return fmt.Errorf("%w: %w; run the command again", ErrWaiting, err)
+	}
+	if err != nil {
+		return err
 	}
 	if err := wait.For(ctx, amqp.SafeAge); err != nil {
 		return err
@@ -211,6 +229,18 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 		return err
 	}
 	return r.execute(ctx, m.makeEnd(m.find(state), m.successorEnd()))
+}
+
+// work returns the move whose preparation is that of the queue.
+func (m Move) work() Move { return Move{Topology: m.Topology, New: m.Legacy} }
+
+// ahead leaves of a preparation what is made before the queue is deleted. Its policy is for the new
+// queue: on the one that exists, its limits could drop messages.
+func (m Move) ahead(p *plan.Plan) {
+	p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
+		return c.Kind == topology.KindPolicy && c.Label.Queue == m.Legacy ||
+			c.Kind == topology.KindQueue && c.Name == m.Legacy
+	})
 }
 
 // slowDeclaration is how long a node may take to declare a quorum queue before one is declared that
@@ -236,11 +266,13 @@ func (r *Runner) tryDeclaration(ctx context.Context, m Move) error {
 				took, err = r.declareTrial(ctx, q)
 			}
 		}
-		if errors.Is(err, broker.ErrInternal) {
-			return err // it says nothing about the queue
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, broker.ErrRefused):
 			return fmt.Errorf("%w: the broker does not accept the queue %s as the file has it: %w", ErrRefused, m.Legacy, err)
+		case errors.Is(err, broker.ErrForbidden):
+			return fmt.Errorf("%w: the queue %s cannot be declared as the file has it: %w", ErrRefused, m.Legacy, err)
+		case err != nil:
+			return err // it says nothing about the queue
 		}
 		if err = r.execute(ctx, gone); err != nil || took <= slowDeclaration {
 			return err
@@ -293,7 +325,7 @@ func removeTrial(q topology.Queue) plan.Change {
 }
 
 // moveRest moves what is in the queue to the hold, and switches as move does. It returns how many
-// messages it has moved.
+// messages it has moved. It fails with ErrInUse if the queue has an exclusive consumer.
 func (r *Runner) moveRest(ctx context.Context, m Move, state topology.State, park func(context.Context) error) (
 	int64, error,
 ) {
@@ -304,11 +336,8 @@ func (r *Runner) moveRest(ctx context.Context, m Move, state topology.State, par
 		r.say("replace: moved %s from %s to its hold", messages(moved), m.Legacy)
 	}
 	r.reportChanged("replace", h)
-	switch {
-	case errors.Is(err, errComing):
+	if errors.Is(err, errComing) {
 		err = fmt.Errorf("%w: messages still come to the queue %s by its name; %s", ErrWaiting, m.Legacy, m.WaysOut())
-	case errors.Is(err, broker.ErrInUse):
-		err = fmt.Errorf("%w: the queue %s has an exclusive consumer, so dlxctl cannot consume", ErrWaiting, m.Legacy)
 	}
 	return moved, err
 }
@@ -342,6 +371,9 @@ func (r *Runner) moveAndSwitch(
 			onTheWay := h.taken.Load() - moved
 			if moved >= ready && caughtUp.IsZero() && time.Now().After(h.safe) {
 				caughtUp = time.Now()
+			}
+			if full := time.UnixMilli(h.crowded.Load()); full.After(caughtUp) && !caughtUp.IsZero() {
+				caughtUp = full // many are behind those on the way, and the switch would come before them
 			}
 			if !caughtUp.IsZero() && (onTheWay <= few || time.Since(caughtUp) > mostPatience) {
 				return turn(ctx)
@@ -430,9 +462,28 @@ func (r *Runner) declareAnew(ctx context.Context, m Move, state topology.State, 
 		c.Phase = plan.Phase(len(changes)) // one after the other
 		changes = append(changes, c)
 	}
+	written := func(c plan.Change) {
+		r.noteWrite(c)
+		switch {
+		case c.Kind != topology.KindQueue:
+		case c.Action == plan.Delete:
+			r.say("replace: deleted %s", m.Legacy)
+		default:
+			r.say("replace: declared %s anew (%s)", m.Legacy, r.wanted(m).Type())
+		}
+	}
 	if gone != nil {
-		add(*gone)
 		r.note(m, func(t *tally) { t.gone = time.Now() })
+		add(*gone)
+		if old, _ := gone.Before.(topology.Queue); amqp.Lingers(old, r.wanted(m)) && !state.AtLeast(4, 0) {
+			if err := apply.Execute(ctx, r.Management, plan.Plan{Changes: changes}, written); err != nil {
+				return err
+			}
+			changes = nil
+			if err := wait.For(ctx, amqp.CancelTime); err != nil {
+				return err
+			}
+		}
 	}
 	for _, c := range r.policyChanges(m, state) {
 		if c.Action == plan.Create || c.Action == plan.Update {
@@ -446,16 +497,7 @@ func (r *Runner) declareAnew(ctx context.Context, m Move, state topology.State, 
 		add(c)
 	}
 	// The counts that prove a quorum queue empty must be newer than this moment.
-	err := apply.Execute(ctx, gated{r.Management.Fresh(), r}, plan.Plan{Changes: changes}, func(c plan.Change) {
-		r.noteWrite(c)
-		switch {
-		case c.Kind != topology.KindQueue:
-		case c.Action == plan.Delete:
-			r.say("replace: deleted %s", m.Legacy)
-		default:
-			r.say("replace: declared %s anew (%s)", m.Legacy, r.wanted(m).Type())
-		}
-	})
+	err := apply.Execute(ctx, gated{r.Management.Fresh(), r}, plan.Plan{Changes: changes}, written)
 	if part, is := errors.AsType[*apply.PartialError](err); is && errors.Is(err, broker.ErrInequivalent) &&
 		slices.ContainsFunc(part.Failed, func(c plan.Change) bool { return c.Kind == topology.KindQueue }) {
 		return fmt.Errorf("%w: %w", errRedeclared, err)

@@ -83,15 +83,21 @@ func (s *stage) publishThrough(t *testing.T) (stop func() map[string]bool) {
 // consumeThrough consumes as a service does that reconnects.
 func (s *stage) consumeThrough(t *testing.T, queue string) (stop func()) {
 	t.Helper()
+	return s.consumeAs(t, queue, 100, false, 0)
+}
+
+// consumeAs does so with a prefetch, as the only one or not, and pauses after each message.
+func (s *stage) consumeAs(t *testing.T, queue string, prefetch int, exclusive bool, pause time.Duration) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	var done sync.WaitGroup
 	done.Go(func() {
 		s.through(ctx, func(ch *amqp091.Channel) error {
-			if err := ch.Qos(100, 0, false); err != nil {
+			if err := ch.Qos(prefetch, 0, false); err != nil {
 				return err
 			}
-			deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
+			deliveries, err := ch.Consume(queue, "", false, exclusive, false, false, nil)
 			if err != nil {
 				return err
 			}
@@ -100,12 +106,18 @@ func (s *stage) consumeThrough(t *testing.T, queue string) (stop func()) {
 				case <-ctx.Done():
 					return nil
 				case d, ok := <-deliveries:
+					s.mu.Lock()
 					if !ok {
+						s.canceled++
+						s.mu.Unlock()
 						return errors.New("interrupted")
 					}
-					s.mu.Lock()
 					s.seen[d.MessageId]++
+					s.order = append(s.order, d.MessageId)
 					s.mu.Unlock()
+					if pause > 0 {
+						wait(t, pause) // it is how slow the service is
+					}
 					if err := d.Ack(false); err != nil {
 						return err
 					}

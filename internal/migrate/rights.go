@@ -14,12 +14,13 @@ func rightsOf(want topology.Compiled, state topology.State, moves []Move) []plan
 	p := preparation(want, state, moves)
 	for _, m := range moves {
 		f := m.find(state)
-		p.Changes = append(p.Changes, m.makeSwitch(state, found{exchanges: map[string]bool{}}, m.legacyEnd())...)
+		p.Changes = append(p.Changes, m.wholeSwitch(state)...)
 		for _, b := range union(union(f.onLegacy, f.onSwitch), m.Wanted) {
-			for _, destination := range []string{m.Legacy, m.New, m.switchName()} {
+			for _, destination := range []string{m.Legacy, m.New} {
 				b.Destination, b.DestinationType = destination, topology.ToQueue
 				p.Changes = append(p.Changes, create(b))
 			}
+			p.Changes = append(p.Changes, m.bindSwitch([]topology.Binding{b})...)
 		}
 		quorum := topology.Arguments{topology.ArgQueueType: topology.Quorum}
 		p.Changes = append(p.Changes, remove(topology.Queue{Name: m.Legacy, Arguments: quorum}))
@@ -29,6 +30,11 @@ func rightsOf(want topology.Compiled, state topology.State, moves []Move) []plan
 		rights = append(rights, plan.Right{Permission: plan.Write, Kind: topology.KindExchange, Name: m.successorEnd()})
 	}
 	return sorted(rights)
+}
+
+// wholeSwitch returns what makes the switch exchange, and both its ends, from nothing.
+func (m Move) wholeSwitch(state topology.State) []plan.Change {
+	return m.makeSwitch(state, found{exchanges: map[string]bool{}, legacy: true}, m.legacyEnd())
 }
 
 // proofRights returns the rights that a user needs to prove that no queue dead-letters to the

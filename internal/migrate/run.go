@@ -63,9 +63,8 @@ type Runner struct {
 	// QueueProgress shows how many of so many queues are at their end, if Parallel is set. Nil: it is
 	// not shown.
 	QueueProgress func(queues int) (step, finish func())
-	// Relock takes the lock of the topology again, if Parallel is set and the broker has closed the
-	// connection that holds it, as 4.3.6 does when a busy node fails to declare a quorum queue. Nil: a
-	// run ends with its lock.
+	// Relock takes the lock of the topology again once the broker has closed the connection that holds
+	// it, as a busy node does that fails to delete a quorum queue. Nil: a run ends with its lock.
 	Relock func(context.Context) error
 	// Progress shows how far a drain of that many messages is: step is called for
 	// each message, and finish at the end. Nil: progress is not shown.

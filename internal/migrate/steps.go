@@ -37,7 +37,7 @@ func (r *Runner) cutover(ctx context.Context, moves []Move) error {
 }
 
 // converge reads the broker and writes the changes that next returns, until it returns
-// none. An object that disappeared between the two is no failure, a few times: the
+// none. An object that disappeared between the two is not a failure, a few times: the
 // requests of a run that was killed may still be carried out.
 func (r *Runner) converge(ctx context.Context, next func(topology.State) ([]plan.Change, error)) error {
 	const tries = 3
@@ -197,23 +197,53 @@ func (r *Runner) gate(c plan.Change) (leave func()) {
 // it goes on while the broker does nothing else for it either.
 const mostTrouble = 2 * time.Minute
 
-// patiently calls work, and again if the broker fails to declare or to delete a queue (541), as a
-// busy node does with quorum queues. work must be a function of the state of the broker, as what
-// failed may be done, or done by half.
+// patiently calls work, and again if the broker fails at it (541), as a busy node does with quorum
+// queues, or does not answer, as while it is too slow or its node starts again. work must be a
+// function of the state of the broker, as what failed may be done, or done by half. Nothing can
+// meet what work does the next time but a declaration of what exists then: a deletion, a binding or
+// an unbinding without an answer ends with the connection that holds the lock, see
+// [management.Client.UseAMQP].
 func (r *Runner) patiently(ctx context.Context, m Move, work func() error) error {
 	var since time.Time
 	for pause := time.Second; ; pause = min(2*pause, 10*time.Second) {
 		err := work()
 		since = firstOf(since, time.Now())
-		over := r.failing(errors.Is(err, broker.ErrInternal)) || time.Since(since) >= mostTrouble
-		if over || r.Management.LockLost() {
+		if r.failing(passes(err)) || time.Since(since) >= mostTrouble || r.Parallel > 0 && r.Management.LockLost() {
 			return err
 		}
 		r.say("%s: trying again in %s: %v", m.Legacy, text.Duration(pause), err)
-		if wait.For(ctx, pause) != nil {
+		if wait.For(ctx, pause) != nil || !r.regainLock(ctx) {
 			return err
 		}
 	}
+}
+
+// passes reports whether the same may succeed later. What a run must say in the end, or has rolled
+// back, does not, whatever its cause.
+func passes(err error) bool {
+	is := func(target error) bool { return errors.Is(err, target) }
+	ends := is(ErrWaiting) || is(ErrRefused) || is(ErrDisturbed) || is(ErrVanished)
+	return !ends && (is(broker.ErrInternal) || is(broker.ErrUnreachable))
+}
+
+// regainLock reports whether the run holds its lock. If the connection that held it has ended,
+// regainLock takes it again, and waits while the broker cannot be reached.
+func (r *Runner) regainLock(ctx context.Context) bool {
+	for began := time.Now(); r.Management.LockLost(); {
+		if r.Relock == nil {
+			return false
+		}
+		err := r.Relock(ctx)
+		if err == nil {
+			r.say("the connection with the lock has ended; the lock is taken again")
+			return true
+		}
+		if !errors.Is(err, broker.ErrUnreachable) || time.Since(began) >= mostTrouble || wait.For(ctx, time.Second) != nil {
+			r.say("the connection with the lock has ended, and it cannot be taken again: %v", err)
+			return false
+		}
+	}
+	return true
 }
 
 // failing notes whether the broker has failed at a queue. It reports whether not to try again.

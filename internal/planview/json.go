@@ -51,6 +51,9 @@ type changeJSON struct {
 	Hazards []topology.Hazard `json:"hazards"`
 	Reason  string            `json:"reason"`
 	Stake   *topology.Usage   `json:"stake,omitempty"`
+	// Replacement is what the broker shows of a queue that is to be replaced under its name. Only
+	// dlxctl plan reads it.
+	Replacement *plan.Replacement `json:"replacement,omitempty"`
 	// Owner is that of the work queue that the object serves.
 	Owner    string         `json:"owner,omitempty"`
 	Position topology.Place `json:"position,omitzero"`
@@ -102,7 +105,7 @@ func changesJSON(p plan.Plan, changes []plan.Change) []changeJSON {
 	for _, c := range changes {
 		j := changeJSON{
 			Action: c.Action, Kind: c.Kind, Name: c.Name, Hazards: slices.Clone(c.Hazards), Reason: c.Reason,
-			Stake: c.Stake, Owner: ownerOf(c, owners), Position: placeOf(p, c),
+			Stake: c.Stake, Replacement: c.Replacement, Owner: ownerOf(c, owners), Position: placeOf(p, c),
 		}
 		for _, f := range c.Fields {
 			j.Fields = append(j.Fields, fieldJSON{f, c.Fixes[f.Name]})

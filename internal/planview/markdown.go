@@ -56,7 +56,11 @@ func WriteMarkdown(w io.Writer, p plan.Plan, process string) error {
 			escape(noProcessor(p.Unprocessed))+text.Code(cmp.Or(process, "dlxctl process"))))
 	}
 	m.list("\n", warnings, warningShare, "warnings")
-	if !p.Empty() {
+	if p.Empty() { // the full plan says it too
+		for _, line := range keeps(p) {
+			fmt.Fprintf(m, "\n%s.\n", escape(line))
+		}
+	} else {
 		if err := m.plan(p, process); err != nil {
 			return err
 		}
@@ -142,6 +146,9 @@ func blockedRows(p plan.Plan) []string {
 		if c.ReplacesQueue() {
 			state = "is replaced under its name, with consent"
 		}
+		if c.Unfinished {
+			state = "is being replaced under its name"
+		}
 		fmt.Fprintf(&b, "\n:no_entry: **%s %s %s**", c.Kind, text.Code(nameOf(c)), state)
 		if place := placeOf(p, c); !place.IsZero() {
 			fmt.Fprintf(&b, " (%s)", text.Code(place.String()))
@@ -158,6 +165,9 @@ func blockedRows(p plan.Plan) []string {
 				fmt.Fprintf(&b, "; %s %s", verb, text.Code(topology.Printable(object)))
 			}
 			b.WriteByte('\n')
+		}
+		for _, line := range shown(c) {
+			fmt.Fprintf(&b, "- %s\n", escape(line))
 		}
 		out = append(out, b.String())
 	}

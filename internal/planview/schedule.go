@@ -2,8 +2,10 @@ package planview
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
@@ -119,6 +121,21 @@ func (t *textWriter) outages(shown []schedule) []string {
 		out = append(out, "no backoff: "+topology.Backoff{}.OutageText()+"; the processor counts no failures")
 	}
 	return out
+}
+
+// keeps says from which age dead letters are old, a line for each age, the shortest first. It is
+// said of each plan, as the broker does not tell whether the file said the same before.
+func keeps(p plan.Plan) (lines []string) {
+	queues := map[time.Duration][]string{}
+	for _, k := range p.Keeps {
+		queues[k.Age] = append(queues[k.Age], text.Name(k.Queue))
+	}
+	for _, age := range slices.Sorted(maps.Keys(queues)) {
+		lines = append(lines, fmt.Sprintf(
+			"keep: dead letters in %s are old after %s; only 'dlxctl desk park --past-keep' moves them",
+			text.Some(queues[age]), text.Duration(age)))
+	}
+	return lines
 }
 
 // limitOf returns the delivery limit among arguments, -1 if there is none.

@@ -147,7 +147,7 @@ type entry struct {
 	generated []*group
 	// reschedule is the change of a backoff. Nil: its tiers stay as they are.
 	reschedule *plan.Reschedule
-	// waits is the backoff of the subject. Nil: it is no backoff of the file.
+	// waits is the backoff of the subject. Nil: it is not a backoff of the file.
 	backoff *topology.Backoff
 	queues  int // that have the backoff
 }

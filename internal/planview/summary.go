@@ -19,10 +19,19 @@ func Summary(p plan.Plan) string {
 		return "no changes: the broker matches the file"
 	}
 	var parts []string
+	replaced := len(p.Replacements(p.Allow))
 	for _, a := range plan.Actions() {
-		if n := p.Count(a); n > 0 {
+		n := p.Count(a)
+		if a == plan.Blocked {
+			n -= replaced
+		}
+		if n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, inSummary(a)))
 		}
+	}
+	if replaced > 0 {
+		names := text.Choose(replaced, "its name", "their names")
+		parts = append(parts, fmt.Sprintf("%d to replace under %s", replaced, names))
 	}
 	line := strings.Join(parts, ", ")
 	if p.Unchanged > 0 {
@@ -46,7 +55,7 @@ const mostNamed = 20
 // needs consent.
 func attention(p plan.Plan) []string {
 	var names []string
-	replaced := p.Replacements(p.Allow) // by consent, which is for migrate
+	replaced := p.Replacements(p.Allow) // by consent
 	for _, c := range p.Changes {
 		if c.Action != plan.Blocked || c.ReplacesQueue() && slices.Contains(replaced, c.Name) {
 			continue

@@ -41,6 +41,10 @@ func WriteText(w io.Writer, p plan.Plan, o TextOptions) error {
 	t.changes()
 	t.drift()
 	t.schedules()
+	for _, line := range keeps(p) {
+		t.line("%s", line)
+	}
+	t.gap(len(p.Keeps))
 	t.immutable()
 	t.replacements()
 	t.atMostOnce()
@@ -200,7 +204,7 @@ func (t *textWriter) immutable() {
 }
 
 // replacesQueue says once what holds for all queues that are replaced under their names.
-const replacesQueue = "RabbitMQ cannot change such a queue: it would answer 406 PRECONDITION_FAILED. With consent, 'dlxctl migrate' deletes it once it is proved empty and declares it again. What is routed to it waits in a hold meanwhile, some 10 seconds, and none of that is lost. Its consumers get basic.cancel and have to subscribe again; a service that declares it with the old arguments gets 406. What is published to its name through the default exchange between the two is lost, unless it is mandatory. Else keep the queue as it is (see the suggested fixes), or replace it with a new queue (replaces: and dlxctl migrate): that is better if publishers use its name, or if consumers cannot subscribe again by themselves"
+const replacesQueue = "RabbitMQ cannot change such a queue: it would answer 406 PRECONDITION_FAILED. With consent, 'dlxctl apply' replaces it: " + plan.ReplacementPause + ". What is routed to it waits in a hold meanwhile, some 10 seconds, and none of that is lost. Else keep the queue as it is (see the suggested fixes), or replace it with a new queue (replaces: and dlxctl migrate): that is better if publishers use its name, or if consumers cannot subscribe again by themselves"
 
 // replacements explains the queues that are replaced under their names, if there are any.
 func (t *textWriter) replacements() {
@@ -264,6 +268,9 @@ func (t *textWriter) head(c plan.Change) string {
 		head = fmt.Sprintf("%s %s %s: %s: replaced under its name", text.Paint(t.o.Style.Blocked, "-/+"), c.Kind,
 			nameOf(c), differences(c))
 	}
+	if c.Unfinished {
+		head = fmt.Sprintf("%s %s %s: being replaced under its name", text.Paint(t.o.Style.Blocked, "-/+"), c.Kind, nameOf(c))
+	}
 	if c.Reroute != nil {
 		head = fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, text.Name(c.Name))
 		if len(c.Fields) > 0 {
@@ -306,9 +313,20 @@ func (t *textWriter) details(c plan.Change, indent string) {
 		t.line("%sholds %d ready, %s (%s); %s", indent, c.Stake.Ready, c.Stake.NotReady(),
 			text.Count(c.Stake.Bytes, "byte"), c.Stake.ConsumersText())
 	}
+	for _, line := range shown(c) {
+		t.line("%s%s", indent, line)
+	}
 	if reason := reason(c); reason != "" {
 		t.line("%s%s", indent, reason)
 	}
+}
+
+// shown returns what the broker shows of a queue that is replaced under its name.
+func shown(c plan.Change) []string {
+	if c.Replacement == nil {
+		return nil
+	}
+	return text.Each(c.Replacement.Lines(), topology.Printable)
 }
 
 // reason returns why a change is made or blocked. What all blocked changes have in common is said

@@ -67,6 +67,18 @@ drift: no file declares these, and they touch the topology's objects; --prune de
 no changes, and drift in 1 place
 `,
 		},
+		"keep, without a change": {
+			plan.Plan{Topology: "shop", VHost: "/", Unchanged: 9, Keeps: []topology.Keep{
+				{Queue: "billing.dead", Age: 30 * 24 * time.Hour},
+				{Queue: "crm.dead", Age: 30 * 24 * time.Hour},
+				{Queue: "mail.dead", Age: time.Hour},
+			}},
+			`keep: dead letters in mail.dead are old after 1h; only 'dlxctl desk park --past-keep' moves them
+keep: dead letters in billing.dead, crm.dead are old after 30d; only 'dlxctl desk park --past-keep' moves them
+
+no changes: the broker matches the file
+`,
+		},
 		"one of each": {
 			plan.Plan{Topology: "shop", VHost: "/", Changes: []plan.Change{
 				{
