@@ -95,10 +95,13 @@ func (b *Tab) note(messages iter.Seq2[chromedp.ConsoleMessage, error]) {
 	}
 }
 
-// Run does actions, and fails the test if they take longer than a minute.
+// patience is far longer than anything takes on a busy machine.
+const patience = 2 * time.Minute
+
+// Run does actions, and fails the test if they take longer than two minutes.
 func (b *Tab) Run(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.Context, time.Minute)
+	ctx, cancel := context.WithTimeout(b.Context, patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.Fatal(err)
@@ -119,10 +122,10 @@ func (b *Tab) Console() []string {
 	return append([]string{}, b.faults...)
 }
 
-// Until waits until an expression is true.
+// Until waits until an expression is true, as long as [Tab.Run] does.
 func (b *Tab) Until(expression string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.Context, 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.Context, patience)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -144,7 +144,7 @@ func (a archivedJSON) message(body []byte) (Archived, error) {
 	}
 	p := a.Properties
 	if p == nil {
-		return Archived{}, errors.New(`"properties" is missing; this is no message of an export`)
+		return Archived{}, errors.New(`"properties" is missing; this is not a message of an export`)
 	}
 	d := amqp091.Delivery{
 		Exchange: string(a.Exchange), RoutingKey: string(a.RoutingKey), Redelivered: a.Redelivered, Body: body,
@@ -236,7 +236,7 @@ func ReadArchivedFolder(folder fs.FS, visit func(Archived) error) error {
 		return err
 	}
 	if len(names) == 0 {
-		return errors.New("the folder has no files that end in .json; this is no export")
+		return errors.New("the folder has no files that end in .json; this is not an export")
 	}
 	slices.Sort(names)
 	for _, name := range names {

@@ -37,7 +37,7 @@ func anyHeader(depth int) *rapid.Generator[any] {
 	return rapid.OneOf(kinds...)
 }
 
-// anyText draws a text that may be no UTF-8, or look like base64.
+// anyText draws a text that may not be UTF-8, or look like base64.
 func anyText() *rapid.Generator[string] {
 	return rapid.OneOf(rapid.StringN(0, 20, 60), rapid.Just("base64:x"),
 		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 60), func(b []byte) string { return string(b) }))
@@ -213,7 +213,7 @@ func TestDamagedExportsAreRefused(t *testing.T) {
 		}
 	}
 	for name, folder := range map[string]fstest.MapFS{
-		"no export":           {"x.txt": {}},
+		"not an export":       {"x.txt": {}},
 		"not in the folder":   {"1.json": {Data: []byte(`{"version":1,"properties":{},"bodyFile":"../secret"}`)}},
 		"file does not exist": {"1.json": {Data: []byte(`{"version":1,"properties":{},"bodyFile":"1.body"}`)}},
 	} {

@@ -37,7 +37,7 @@ func (e *exact) UnmarshalText(text []byte) error {
 	}
 	raw, err := base64.StdEncoding.DecodeString(coded)
 	if err != nil {
-		return fmt.Errorf("%.40q is no base64: %w", coded, err)
+		return fmt.Errorf("%.40q is not base64: %w", coded, err)
 	}
 	*e = exact(raw)
 	return nil

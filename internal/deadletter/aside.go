@@ -9,7 +9,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Headers that the desk writes. They begin with [deskPrefix], and are no part of a [Digest].
+// Headers that the desk writes. They begin with [deskPrefix], and are not part of a [Digest].
 const (
 	// HeaderReplays counts, as an int64, how often a desk has sent the message to work.
 	HeaderReplays = "desk-replays"

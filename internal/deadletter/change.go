@@ -176,7 +176,7 @@ func headerText(v any) (kind, text string, err error) {
 		}
 		kind, text = name, strings.TrimSuffix(b.String(), "\n")
 	}
-	if unquoted, err := strconv.Unquote(text); err == nil { // bytes, and floats that are no numbers
+	if unquoted, err := strconv.Unquote(text); err == nil { // bytes, and floats that are not numbers
 		text = unquoted
 	}
 	return kind, text, nil
@@ -186,7 +186,7 @@ func headerText(v any) (kind, text string, err error) {
 func readHeader(kind, text string) (any, error) {
 	v, err := readHeaderText(kind, text)
 	if err != nil {
-		return nil, fmt.Errorf("%.80q is no %s: %w", text, kind, err)
+		return nil, fmt.Errorf("%.80q is not of type %s: %w", text, kind, err)
 	}
 	return v, (amqp091.Table{"value": v}).Validate()
 }
@@ -218,7 +218,7 @@ func readHeaderText(kind, text string) (any, error) {
 func ParseHeaderChange(s string) (HeaderChange, error) {
 	name, value, ok := strings.Cut(s, "=")
 	if !ok || name == "" {
-		return HeaderChange{}, fmt.Errorf("%q is no header; write NAME=VALUE or NAME:TYPE=VALUE, where TYPE is one of %s",
+		return HeaderChange{}, fmt.Errorf("%q is not a header; write NAME=VALUE or NAME:TYPE=VALUE, where TYPE is one of %s",
 			s, strings.Join(HeaderTypes(), ", "))
 	}
 	c := HeaderChange{Name: name, Text: value}

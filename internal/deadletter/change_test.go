@@ -28,8 +28,8 @@ func hostile() amqp091.Table {
 	}
 }
 
-// Each header is read back as it was shown, with its type, and then it is no change. A header that
-// was not named stays, whatever it is.
+// Each header is read back as it was shown, with its type, and then it is not a change. A header
+// that was not named stays, whatever it is.
 func TestHeadersKeepTheirTypes(t *testing.T) {
 	t.Parallel()
 	m := message(`{}`, hostile())
@@ -147,7 +147,7 @@ func TestChangesOfHeadersThatAreRefused(t *testing.T) {
 		{[]deadletter.HeaderChange{{Name: "", Text: "x"}}, "a header has no name"},
 		{[]deadletter.HeaderChange{{Name: "a"}, {Name: "a"}}, `the header "a" is named twice`},
 		{[]deadletter.HeaderChange{{Name: "gone", Remove: true}}, `the message has no header "gone"; leave it out`},
-		{[]deadletter.HeaderChange{{Name: "a", Type: "int8", Text: "200"}}, `"200" is no int8`},
+		{[]deadletter.HeaderChange{{Name: "a", Type: "int8", Text: "200"}}, `"200" is not of type int8`},
 		{[]deadletter.HeaderChange{{Name: "a", Type: "text", Text: "x"}}, "the types are bool, int8"},
 		{[]deadletter.HeaderChange{{Name: "a", Type: "timestamp", Text: "noon"}}, "write a time such as"},
 		{[]deadletter.HeaderChange{{Name: "a", Type: "null", Text: "x"}}, "null has no value"},

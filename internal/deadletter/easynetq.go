@@ -107,7 +107,7 @@ func Original(d amqp091.Delivery) (amqp091.Delivery, error) {
 	}
 	body, ok := decode.EasyNetQMessage(*e.Message)
 	if !ok {
-		return d, fmt.Errorf("%w: its body was no text, and EasyNetQ has replaced the bytes; register Base64ErrorMessageSerializer, so that the next ones can be",
+		return d, fmt.Errorf("%w: its body was not text, and EasyNetQ has replaced the bytes; register Base64ErrorMessageSerializer, so that the next ones can be",
 			ErrDamaged)
 	}
 	p := e.BasicProperties
@@ -145,7 +145,7 @@ func milliseconds(span string) (string, error) {
 	var second float64
 	numbers := days + " " + strings.ReplaceAll(clock, ":", " ")
 	if _, err := fmt.Sscanf(numbers, "%d %d %d %f", &day, &hour, &minute, &second); err != nil {
-		return "", errors.New("its Expiration is no time")
+		return "", errors.New("its Expiration is not a time")
 	}
 	ms := ((day*24+hour)*60+minute)*60_000 + int64(math.Round(second*1000))
 	return strconv.FormatInt(ms, 10), nil

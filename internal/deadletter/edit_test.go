@@ -135,6 +135,6 @@ func TestBodiesWithoutADraft(t *testing.T) {
 	if _, err := r.FromDraft(
 		message(`{"a":1}`, nil), []byte("{\n\"a\": ,}"),
 	); err == nil || !strings.Contains(err.Error(), "JSON") {
-		t.Errorf("a draft that is no JSON: %v", err)
+		t.Errorf("a draft that is not JSON: %v", err)
 	}
 }

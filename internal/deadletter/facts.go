@@ -55,6 +55,11 @@ func read(d amqp091.Delivery, h fields, queue string, known *Known) Facts {
 	if n, ok := number(marks[HeaderReplays]); ok && n > 0 { // NServiceBus makes a text of it
 		r.facts.Replays = int(n)
 	}
+	if delay, waits := topology.WaitsFor(queue); waits { // elsewhere the header is a publisher's
+		if due, ok := number(h[topology.HeaderDelayDue]); ok {
+			r.facts.DueAt, r.facts.Exchange, r.facts.Doubt = time.UnixMilli(due).UTC(), delay, ""
+		}
+	}
 	return r.facts
 }
 

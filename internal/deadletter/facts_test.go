@@ -262,7 +262,7 @@ func TestAPublisherWritesTheHeadersOfAProcessor(t *testing.T) {
 }
 
 // The timeline of a message is its history. Of the failures before it only the number is known.
-// What is no history, as a consumer may write it, tells nothing.
+// What is not a history, as a consumer may write it, tells nothing.
 func TestTheTimelineIsTheHistory(t *testing.T) {
 	t.Parallel()
 	entry := func(attempt any, more ...any) amqp091.Table {

@@ -113,6 +113,7 @@ type asked[Text, Number, Moment, Flag, Headers any] struct {
 	FirstFailed Moment  `expr:"firstFailed"`
 	LastFailed  Moment  `expr:"lastFailed"`
 	Published   Moment  `expr:"published"`
+	DueAt       Moment  `expr:"dueAt"`
 	Key         Text    `expr:"key"`
 	Exchange    Text    `expr:"exchange"`
 	Queue       Text    `expr:"queue"`
@@ -149,7 +150,8 @@ func ask(v View, s *state) values {
 	a := values{
 		Cause: v.Cause, Error: v.Error, ErrorType: v.ErrorType, Framework: v.Framework,
 		FirstFailed: timeOrNil(v.FirstFailed), LastFailed: timeOrNil(v.LastFailed), Published: timeOrNil(v.Published),
-		Key: v.Key, Exchange: v.Exchange, Queue: v.WorkQueue, ID: v.MessageID, Type: v.Type,
+		DueAt: timeOrNil(v.DueAt),
+		Key:   v.Key, Exchange: v.Exchange, Queue: v.WorkQueue, ID: v.MessageID, Type: v.Type,
 		Headers: v.Headers, Body: v.body(), Text: v.Body.Text,
 		Replays: v.Replays, Run: v.Run, State: s,
 	}

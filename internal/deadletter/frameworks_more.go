@@ -3,6 +3,8 @@ package deadletter
 import (
 	"encoding/json"
 	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // rebus reads what DeadletterQueueErrorHandler of Rebus writes. Its details are the message of the
@@ -85,17 +87,12 @@ const amqp10 = "AMQP 1.0 client"
 // message: those of docs/headers.md, or those of the clients of RabbitMQ. An annotation stays until
 // a later one of the same name, so the two are never mixed.
 func amqp10Client(h fields) (told, bool) {
-	t := told{problem: h.text(annotatedError), problemType: h.text(annotatedType), stack: h.text(annotatedStack)}
+	t := told{
+		problem: h.text(topology.AnnotatedError), problemType: h.text(topology.AnnotatedErrorType),
+		stack: h.text(topology.AnnotatedErrorStack),
+	}
 	if t.problem+t.problemType+t.stack == "" {
 		t = told{problem: h.text("x-opt-dead-letter-reason"), problemType: h.text("x-opt-dead-letter-category")}
 	}
 	return t, t.problem+t.problemType+t.stack != ""
 }
-
-// The annotations of a consumer that speaks AMQP 1.0, as the headers retry-error and so on are
-// those of one that publishes.
-const (
-	annotatedError = "x-opt-error"
-	annotatedType  = "x-opt-error-type"
-	annotatedStack = "x-opt-error-stack"
-)

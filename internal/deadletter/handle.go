@@ -110,7 +110,7 @@ type named struct {
 	value any
 }
 
-// isTransient reports whether a header is no part of the content.
+// isTransient reports whether a header is not part of the content.
 func isTransient(header string) bool {
 	return topology.IsDeliveryCount(header) || header == "x-stream-offset" || strings.HasPrefix(header, deskPrefix)
 }

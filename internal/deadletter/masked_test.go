@@ -47,7 +47,9 @@ func TestWhatAConsumerSaysIsMasked(t *testing.T) {
 	}
 	r := deadletter.Reader{Known: deadletter.Knows(shop()), Redactor: func(string) *redact.Redactor { return rules }}
 	m := message(`{"name":"`+name+`"}`, processed(2, "retry-error", "no account of "+name, "retry-error-type", "Of "+mail,
-		"retry-error-stack", secret))
+		"retry-error-stack", secret, "retry-history", []any{amqp091.Table{
+			"attempt": int64(1), "reason": "rejected", "annotated-type": "Of " + mail,
+		}}))
 	v := r.View(m)
 	if v.Error != "no account of [masked]" || v.ErrorType != "Of [masked]" || v.Stack != "[masked]" {
 		t.Errorf("the view has the error %q, type %q and stack %q", v.Error, v.ErrorType, v.Stack)

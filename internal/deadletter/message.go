@@ -53,6 +53,8 @@ type Facts struct {
 	FirstFailed time.Time `json:"firstFailed"`
 	// LastFailed is when it failed last.
 	LastFailed time.Time `json:"lastFailed"`
+	// DueAt is when it is due, if it waits in a delay.
+	DueAt time.Time `json:"dueAt,omitzero"`
 	// WorkQueue is the work queue in which it failed; empty is unknown.
 	WorkQueue string `json:"queue"`
 	// FirstQueue is the work queue in which it failed first, where retryTo has sent it on from there.
@@ -97,6 +99,8 @@ type Hop struct {
 	Attempt int `json:"attempt,omitempty"`
 	// ErrorType is the type of the error of that attempt.
 	ErrorType string `json:"errorType,omitempty"`
+	// Annotated reports that ErrorType is of an annotation: its consumer or its publisher says it.
+	Annotated bool `json:"annotated,omitempty"`
 	// Tier is the delay of the tier in which the message then waited.
 	Tier string `json:"tier,omitempty"`
 	// Assumed reports that no header tells of it: it must have waited in this tier, as the topology

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -70,10 +71,12 @@ func past(h fields) []Hop {
 		if !ok || attempt < 1 {
 			continue
 		}
+		kind, annotated := entry.text(topology.HistoryErrorType), entry.text(topology.HistoryAnnotated)
 		hops = append(hops, Hop{
 			Queue:  entry.text(topology.HistoryQueue),
 			Reason: entry.text(topology.HistoryReason), Count: 1, Time: timestamp(entry.text(topology.HistoryAt)),
-			Attempt: int(attempt), ErrorType: entry.text(topology.HistoryErrorType), Tier: entry.text(topology.HistoryTier),
+			Attempt: int(attempt), ErrorType: cmp.Or(kind, annotated), Annotated: kind == "" && annotated != "",
+			Tier: entry.text(topology.HistoryTier),
 		})
 	}
 	return hops

@@ -178,10 +178,12 @@ func pastTypes(pass *redact.Pass, headers map[string]any) map[string]any {
 	past := slices.Clone(list)
 	for i, v := range past {
 		entry := maps.Clone(table(v))
-		if kind, ok := entry[topology.HistoryErrorType]; ok {
-			last := map[string]any{topology.HeaderErrorType: kind}
-			entry[topology.HistoryErrorType] = pass.Headers(CutHeaders(pass, last))[topology.HeaderErrorType]
-			past[i] = map[string]any(entry)
+		for _, name := range []string{topology.HistoryErrorType, topology.HistoryAnnotated} {
+			if kind, ok := entry[name]; ok {
+				last := map[string]any{topology.HeaderErrorType: kind}
+				entry[name] = pass.Headers(CutHeaders(pass, last))[topology.HeaderErrorType]
+				past[i] = map[string]any(entry)
+			}
 		}
 	}
 	out := maps.Clone(headers)
@@ -246,7 +248,7 @@ func published(t time.Time) time.Time {
 const maxDepth = 64
 
 // plain returns a header in the types that filters and JSON know: map[string]any, []any,
-// string, int64, float64, bool, time.Time and nil. Bytes that are no text are hexadecimal.
+// string, int64, float64, bool, time.Time and nil. Bytes that are not text are hexadecimal.
 func plain(v any, depth int) any {
 	if depth > maxDepth {
 		return nil

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // faults returns the headers with which a framework describes a failure that has passed, and those
@@ -42,7 +44,8 @@ func faults(framework string) []string {
 		return []string{"HandledCount", "RejectionReason"}
 	case amqp10:
 		return []string{
-			annotatedError, annotatedStack, annotatedType, "x-opt-dead-letter-category", "x-opt-dead-letter-reason",
+			topology.AnnotatedError, topology.AnnotatedErrorStack, topology.AnnotatedErrorType,
+			"x-opt-dead-letter-category", "x-opt-dead-letter-reason",
 		}
 	case "Spring", "Wolverine", "Laravel":
 		return ownNames(framework)

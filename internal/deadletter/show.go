@@ -49,7 +49,8 @@ func (v View) family(header string) int {
 	switch {
 	case v.Framework != "" && isOf(v.Framework, header):
 		return 1
-	case v.FromProcessor && (header == v.countHeader || header == topology.CC), begins(header, retryPrefix, deskPrefix):
+	case v.FromProcessor && (header == v.countHeader || header == topology.CC), begins(header, retryPrefix, deskPrefix),
+		!v.DueAt.IsZero() && slices.Contains(topology.DelayHeaders(), header):
 		return familyOfDlxctl
 	case begins(header, "x-opt-"):
 		return 2 // an annotation: RabbitMQ shows its own to a client of AMQP 0-9-1 under other names
@@ -79,6 +80,9 @@ func WriteShow(w io.Writer, v View, width int) error {
 	var p page
 	p.width = width
 	fmt.Fprintf(&p, "%s in %s\n", v.Name(), safe(v.Queue))
+	if !v.DueAt.IsZero() {
+		p.section("delay", [][2]string{{"due", Moment(v.DueAt)}, {"published to", address(v.Exchange, []string{v.Key})}})
+	}
 	p.section("failure", v.failure())
 	p.timeline(v.Hops)
 	p.section("properties", v.properties())
@@ -97,6 +101,9 @@ func WriteShow(w io.Writer, v View, width int) error {
 
 // failure returns why the message died.
 func (v View) failure() [][2]string {
+	if !v.DueAt.IsZero() {
+		return nil // it waits
+	}
 	rows := [][2]string{{"cause", v.Cause}, {"error", v.Error}, {"error type", v.ErrorType}}
 	if v.WorkQueue != "" || v.Doubt == "" {
 		rows = append(rows, [2]string{"work queue", v.WorkQueue})
@@ -121,7 +128,7 @@ func (v View) failure() [][2]string {
 	}
 	if unread := fields(v.Headers).text(topology.HeaderAfter); unread != "" && v.FromProcessor {
 		// The processor keeps it for this: see its rules.
-		rows = append(rows, [2]string{"ignored", fmt.Sprintf("%s: %q is no time", topology.HeaderAfter, unread)})
+		rows = append(rows, [2]string{"ignored", fmt.Sprintf("%s: %q is not a time", topology.HeaderAfter, unread)})
 	}
 	return append(rows, [2]string{"framework", v.Framework}, [2]string{"stack", v.Stack})
 }
@@ -272,6 +279,9 @@ func (h Hop) describe() string {
 	}
 	if h.ErrorType != "" {
 		out += " by " + h.ErrorType
+	}
+	if h.Annotated {
+		out += " (its consumer or its publisher says)"
 	}
 	if h.Tier != "" {
 		out += ", then waited " + h.Tier

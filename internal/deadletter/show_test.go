@@ -44,7 +44,7 @@ failure
   last failed   2026-11-22T09:00:09Z
   published to  exchange events, key order.placed
   replays       1, the last by run r1
-  ignored       retry-after: "5 minutes" is no time
+  ignored       retry-after: "5 minutes" is not a time
 
 timeline
   2026-11-22T09:00:01Z  billing                  failed, came through exchange events, key order.placed

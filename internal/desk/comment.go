@@ -34,7 +34,7 @@ type Comment struct {
 // then.
 func (d *Desk) Comment(ctx context.Context, c Comment) (Comment, error) {
 	if d.Found != nil || d.Topology.Name == "" {
-		return c, refusef("without a topology file nothing keeps comments; name the file with -f")
+		return c, refusef("comments need a topology file that manages dead letters; name one with -f")
 	}
 	if _, err := d.inspect(ctx); err != nil { // for writeLog
 		return c, err

@@ -196,7 +196,7 @@ func (d Digest) rows() [][]string {
 	return rows
 }
 
-// Write writes the digest for a terminal with so many columns; 0 is no terminal.
+// Write writes the digest for a terminal with so many columns; 0 means no terminal.
 func (d Digest) Write(w io.Writer, width int) error {
 	fmt.Fprintln(w, d.Summary())
 	if len(d.Queues) > 0 {

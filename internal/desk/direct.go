@@ -50,16 +50,12 @@ func (m *manifest) direct(looked int, bound map[string]bool) bool {
 	}
 }
 
-// sendDirect does the whole work of a direct run, which has looked at so many messages. It reports
-// false, and has done nothing, if the run needs a hold.
-func (s *session) sendDirect(ctx context.Context, looked int) (r Result, done bool, err error) {
+// sendDirect does the whole work of a direct run, which has looked at so many messages. state was
+// read after the queue was locked. It reports false, and has done nothing, if the run needs a hold.
+func (s *session) sendDirect(ctx context.Context, state topology.State, looked int) (r Result, done bool, err error) {
 	w, m := s.worker, s.manifest
 	sending, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	state, err := w.desk.inspect(ctx)
-	if err != nil {
-		return r, true, unbegun{err}
-	}
 	x := s.newSender(sending, cancel, m.Chosen, state)
 	if w.desk.holds || !m.direct(looked, x.router.bound) {
 		return r, false, nil

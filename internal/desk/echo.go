@@ -42,7 +42,7 @@ type echo struct {
 	end   func()
 
 	mu sync.Mutex
-	// looks is how many looks are left; negative is no limit.
+	// looks is how many looks are left; negative means no limit.
 	looks int
 	ready int // messages that the queue had at the latest look
 	// fell: another program takes messages, so that the same number may be other messages.
@@ -70,7 +70,7 @@ func (s *session) startEcho(
 	case err != nil:
 	case t.queue.Type() == topology.Stream:
 		e.deafen("it is a stream")
-	case s.resumed: // what came back before is no failure of this process
+	case s.resumed: // what came back before is not a failure of this process
 		e.before = e.look(ctx, true).n
 	default:
 		e.ready, _, err = s.worker.conn.Holds(s.manifest.Queue)

@@ -274,7 +274,7 @@ func (e Ended) Write(w io.Writer, most int, s Screen) error {
 	line := ""
 	switch {
 	case len(shown) == 0 && e.Unrecorded:
-		line = "no run that has ended is recorded: without a topology file, none is\n"
+		line = "ended runs are recorded only with a topology file that manages dead letters\n"
 	case len(shown) == 0:
 		line = "no record of a run that has ended in the last 90 days\n"
 	case len(shown) < len(e.Runs):

@@ -301,7 +301,7 @@ func TestWithoutAFileNoRunIsRecorded(t *testing.T) {
 	}
 	var b strings.Builder
 	if err := ended.Write(&b, 20, desk.Screen{}); err != nil ||
-		b.String() != "no run that has ended is recorded: without a topology file, none is\n" {
+		b.String() != "ended runs are recorded only with a topology file that manages dead letters\n" {
 		t.Errorf("%q, %v", b.String(), err)
 	}
 	known := desk.Comment{Queue: "billing.dead", By: "cause", Value: "rejected", Text: "known"}
@@ -312,7 +312,7 @@ func TestWithoutAFileNoRunIsRecorded(t *testing.T) {
 
 // A look at the records is not refused because the broker drops some of them meanwhile, and no run
 // takes them for messages.
-func TestTheRecordsAreNoMessages(t *testing.T) {
+func TestTheRecordsAreNotMessages(t *testing.T) {
 	t.Parallel()
 	d := &desk.Desk{Topology: topology.Compiled{Name: "shop"}}
 	log := desk.LogOf(d)

@@ -45,12 +45,18 @@ func (d *Desk) Execute(ctx context.Context, p Proposal, progress func(Progress))
 		if err := w.lockQueue(ctx, m.Queue); err != nil {
 			return Result{}, unbegun{err}
 		}
-		if err := w.refuseDropping(ctx, &m, m.Goes, m.Bytes); err != nil { // the proposal may be old
+		// The proposal may be old. This read serves a direct run, too: it is later than the lock of the
+		// queue, so that no other run of the topology can begin to take from it.
+		state, err := d.inspect(ctx)
+		if err == nil {
+			err = w.refuseDropping(ctx, state, &m, m.Goes, m.Bytes)
+		}
+		if err != nil {
 			return Result{}, unbegun{err}
 		}
 		m.Started = d.now().UTC()
 		s := &session{worker: w, manifest: &m, progress: progress}
-		if r, done, err := s.sendDirect(ctx, p.Looked.Looked); done {
+		if r, done, err := s.sendDirect(ctx, state, p.Looked.Looked); done {
 			return w.describe(&m, r), err
 		}
 		if err := w.openHold(ctx, &m); err != nil {
@@ -251,16 +257,20 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		if o != nil {
 			m.Send = *o
 		}
-		if err := w.permitted(ctx, &m); err != nil {
-			return Result{Left: has.messages}, err
+		state, err := d.inspect(ctx)
+		if err == nil {
+			err = d.permit(ctx, d.rightsOf(&m, state), m.watched())
 		}
-		if err := w.refuseHarm(ctx, &m, has.records[recordSending] == 0); err != nil {
+		if err == nil {
+			err = w.refuseHarm(state, &m, has.records[recordSending] == 0)
+		}
+		if err != nil {
 			return Result{Left: has.messages}, err
 		}
 		if has.records[recordSending] > 0 {
 			m.Bytes = has.bytes
 		}
-		if err := w.refuseDropping(ctx, &m, atMost(m.Goes, has), m.Bytes); err != nil {
+		if err := w.refuseDropping(ctx, state, &m, atMost(m.Goes, has), m.Bytes); err != nil {
 			return Result{Left: has.messages}, err
 		}
 		s := &session{worker: w, manifest: &m, progress: progress, resumed: true}

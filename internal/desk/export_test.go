@@ -32,7 +32,7 @@ func (d *Desk) Copying(most int) *Desk {
 }
 
 // RefuseLook returns why a look at all messages of a queue is refused that has that number of
-// consumers, and whose first message was returned that number of times. Nil is no refusal.
+// consumers, and whose first message was returned that number of times. Nil means no refusal.
 func RefuseLook(state topology.State, queue string, consumers, returned int64) error {
 	t, err := termsOf(state, queue)
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -21,6 +23,9 @@ type Found struct {
 	// Topology is the topology that dlxctl has applied. Empty: none, and [topology.DeskName] stands
 	// for its name.
 	Topology string
+	// File is the name of the topology file, if it leaves all queues the dead-lettering that they
+	// have. Empty: there is none. The caller of Discover sets it.
+	File string
 	// Queues are the dead-letter queues, sorted by name.
 	Queues []survey.Keeping
 	// Work are the queues whose dead letters they keep, and all work queues where that is not known of
@@ -98,7 +103,7 @@ func (d *Desk) Again(ctx context.Context) (*Desk, error) {
 	}
 	err := now.Discover(ctx, cmp.Or(d.Found.Topology, topology.DeskName))
 	if err == nil {
-		now.Found.Masked = d.Found.Masked
+		now.Found.Masked, now.Found.File = d.Found.Masked, d.Found.File
 	}
 	return now, err
 }
@@ -120,11 +125,22 @@ func countHeaderOf(name string, state topology.State) string {
 }
 
 // uncounted says why the attempts of a message cannot begin again. Empty: they can.
-func (d *Desk) uncounted(facts deadletter.Facts) string {
-	if d.Found == nil || d.Topology.CountHeader != "" || !facts.FromProcessor {
+func (d *Desk) uncounted(facts deadletter.Facts, headers amqp091.Table) string {
+	if d.Found == nil || d.Topology.CountHeader != "" || !facts.FromProcessor || pulledUncounted(facts, headers) {
 		return ""
 	}
 	return "the topology file tells in which header their attempts are counted; name it with -f"
+}
+
+// pulledUncounted reports whether a desk that knew no count header has pulled a message. One that
+// knew it has written the count of a dead letter into it.
+func pulledUncounted(facts deadletter.Facts, headers amqp091.Table) bool {
+	for _, v := range headers {
+		if n, counts := topology.Integer(v); counts && n == topology.DeadLetterCount {
+			return false
+		}
+	}
+	return facts.Cause == string(topology.ReasonPulled)
 }
 
 // topologiesOf names the topologies that dlxctl has applied in a virtual host, sorted. What the
@@ -177,12 +193,16 @@ func (f *Found) DeadLettersOf(work string) (out []string) {
 	return out
 }
 
+// Sought names the queues in which a message is looked for, sorted.
+func (f *Found) Sought() []string { return slices.Sorted(maps.Keys(f.sought)) }
+
 // Has reports whether a queue is one of the dead-letter queues.
 func (f *Found) Has(queue string) bool {
 	return slices.ContainsFunc(f.Queues, func(k survey.Keeping) bool { return k.Queue == queue })
 }
 
-// String says that there is no topology file, and how the dead-letter queues were found.
+// String says why no topology file tells of dead letters, and how the dead-letter queues were
+// found.
 func (f *Found) String() string {
 	var made, fed int
 	var named []string
@@ -212,6 +232,9 @@ func (f *Found) String() string {
 	if len(how) > 0 {
 		line = fmt.Sprintf("vhost %s has %s: %s", text.Name(f.VHost), text.Count(len(f.Queues), "dead-letter queue"),
 			text.List(how))
+	}
+	if f.File != "" {
+		return fmt.Sprintf("topology %s manages the dead-lettering of no queue; %s", text.Name(f.File), line)
 	}
 	return "no topology file; " + line
 }

@@ -108,6 +108,8 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 	if m.parks() {
 		filled = append(filled, w.desk.parked())
 	}
+	// It has to be read again, although Execute has just done it: the desk of another topology has
+	// locks of its own. Of two that begin at the same time, one finds the hold of the other.
 	state, err := w.desk.inspect(ctx)
 	if err == nil {
 		err = errors.Join(w.desk.refusePolicies(state, filled...), w.refuseUnfinished(state, m.Queue))
@@ -158,11 +160,7 @@ func (d *Desk) refusePolicies(state topology.State, queues ...topology.Queue) er
 // refuseHarm refuses to put more messages into queues of a run whose messages a policy would
 // delete, drop or move that was set since the run began: into the parked ones, and into the hold if
 // it takes.
-func (w *worker) refuseHarm(ctx context.Context, m *manifest, takes bool) error {
-	state, err := w.desk.inspect(ctx)
-	if err != nil {
-		return err
-	}
+func (w *worker) refuseHarm(state topology.State, m *manifest, takes bool) error {
 	var filled []topology.Queue
 	if takes {
 		hold, err := w.desk.holdOf(m)

@@ -10,7 +10,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Headers that a message has while it is in a hold, or parked. They are no part of its handle.
+// Headers that a message has while it is in a hold, or parked. They are not part of its handle.
 const (
 	headerQueue      = "desk-queue"      // the queue that it was taken from
 	headerExchange   = "desk-exchange"   // the exchange by which it came into that queue

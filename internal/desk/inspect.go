@@ -50,7 +50,7 @@ func newRouting(state topology.State) routing {
 }
 
 // sentAlone returns the queue to which a run of any desk has sent a message through an exchange of
-// its own, which is gone when the run has ended. Empty: it is no such exchange.
+// its own, which is gone when the run has ended. Empty: it is not such an exchange.
 func (r routing) sentAlone(exchange string) string {
 	before, hash, ok := strings.Cut(exchange, directInfix)
 	if !ok || !strings.Contains(before, topology.HoldName("", "")) {

@@ -23,6 +23,7 @@ type List struct {
 	// rows are those of the next table for a terminal, and problems how many of them have an error.
 	rows     [][]string
 	problems int
+	waits    bool // the last message waits in a level of a delay, as all of that queue do
 }
 
 // mostRows is how many messages a table for a terminal has. Those after them get another table, so
@@ -59,10 +60,14 @@ func (l *List) Add(v deadletter.View) error {
 		if l.screen.Width > 0 {
 			return l.addRow(v)
 		}
-		if l.count == 1 {
-			l.row("HANDLE", "FAILED", "CAUSE", "ATTEMPTS", "REPLAYS", "KEY", "ERROR OR BODY")
+		when, at := "FAILED", v.LastFailed
+		if !v.DueAt.IsZero() { // then all messages of the queue wait
+			when, at = "DUE", v.DueAt
 		}
-		l.row(v.Name(), moment(v.LastFailed), dash(v.Cause), attemptsOf(v), fmt.Sprint(v.Replays), dash(v.Key),
+		if l.count == 1 {
+			l.row("HANDLE", when, "CAUSE", "ATTEMPTS", "REPLAYS", "KEY", "ERROR OR BODY")
+		}
+		l.row(v.Name(), moment(at), dash(v.Cause), attemptsOf(v), fmt.Sprint(v.Replays), dash(v.Key),
 			firstLine(v, l.screen))
 		return nil
 	}
@@ -106,8 +111,13 @@ func (l *List) addRow(v deadletter.View) error {
 	if v.Problem() != "" {
 		l.problems++
 	}
+	l.waits = !v.DueAt.IsZero()
+	when := l.screen.when(v.LastFailed)
+	if l.waits {
+		when = l.screen.due(v.DueAt)
+	}
 	l.rows = append(l.rows, []string{
-		handleColumn: v.Name(), ageColumn: l.screen.when(v.LastFailed), causeColumn: dash(v.Cause),
+		handleColumn: v.Name(), ageColumn: when, causeColumn: dash(v.Cause),
 		attemptsColumn: attemptsOf(v), replaysColumn: fmt.Sprint(v.Replays), errorColumn: firstLine(v, l.screen),
 		keyColumn: dash(v.Key),
 	})
@@ -131,11 +141,15 @@ func (l *List) writeRows() error {
 		what = "ERROR"
 	}
 	head := []string{"HANDLE", "AGE", "CAUSE", "ATTEMPTS", "REPLAYS", what, "KEY"}
+	if l.waits {
+		head[ageColumn] = "DUE"
+	}
 	var columns []int
 	var common []string
 	for i := range head {
 		same := !slices.ContainsFunc(l.rows, func(row []string) bool { return row[i] != l.rows[0][i] })
 		switch {
+		case same && l.waits && (i == causeColumn || i == attemptsColumn || i == replaysColumn): // it has not failed
 		case same && (i == causeColumn || i == attemptsColumn || i == replaysColumn):
 			common = append(common, strings.ToLower(head[i])+" "+known(l.rows[0][i]))
 		case same && (i == errorColumn || i == keyColumn) && unknown(l.rows[0][i]): // or bodies are hidden

@@ -102,6 +102,13 @@ func (d *Desk) Look(
 	if err != nil {
 		return Looked{}, err
 	}
+	return d.lookIn(ctx, state, queue, o, visit)
+}
+
+// lookIn is Look for a caller that has just inspected the virtual host.
+func (d *Desk) lookIn(
+	ctx context.Context, state topology.State, queue string, o LookOptions, visit func(deadletter.Message) error,
+) (_ Looked, err error) {
 	l := &look{desk: d, options: o, visit: visit, reader: d.reader(), done: Looked{Queue: queue}}
 	if l.terms, err = termsOf(state, queue); err != nil {
 		return Looked{}, err
@@ -175,7 +182,7 @@ func (l *look) holdable() int {
 	}
 }
 
-// holdableBytes is how many bytes of bodies may be held. Zero is no limit.
+// holdableBytes is how many bytes of bodies may be held. Zero means no limit.
 func (l *look) holdableBytes() int64 {
 	if l.done.Type == topology.Classic {
 		return cmp.Or(l.options.HoldBytes, holdClassicBytes)

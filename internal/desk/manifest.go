@@ -10,7 +10,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 )
 
-// Headers of the messages in a hold that are no dead letters, and values of headerRecord.
+// Headers of the messages in a hold that are not dead letters, and values of headerRecord.
 const (
 	headerManifest = "desk-manifest" // the run, on all of them
 	headerRecord   = "desk-record"
@@ -99,6 +99,8 @@ type summary struct {
 	Chosen  int
 	Target  Target
 	Send    SendOptions
+	// Keep is the age from which messages were old, if they were chosen by that. Zero: they were not.
+	Keep time.Duration `json:",omitempty"`
 }
 
 // watched returns the queues that a run asks how many messages wait there.
@@ -152,7 +154,7 @@ func (m *manifest) messages() ([]amqp091.Publishing, error) {
 	return out, nil
 }
 
-// record returns a message for a hold that is no dead letter.
+// record returns a message for a hold that is not a dead letter.
 func record(run, kind string, number, total int, body []byte) amqp091.Publishing {
 	return amqp091.Publishing{
 		DeliveryMode: amqp091.Persistent, AppId: "dlxctl", ContentType: "application/json", Body: body,
@@ -223,7 +225,7 @@ func (r *reading) list(body []byte) error {
 	for name, e := range p.Entries {
 		key, ok := parseFingerprint(name)
 		if !ok {
-			return fmt.Errorf("%q is no fingerprint of a message", name)
+			return fmt.Errorf("%q is not a fingerprint of a message", name)
 		}
 		wanted[key] = entry{wanted: e[0], present: e[1], dated: e[2] == 1}
 	}

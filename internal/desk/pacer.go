@@ -100,7 +100,7 @@ func (p *pacer) progress() Progress {
 	return out
 }
 
-// pause notes why nothing is sent; empty is no pause.
+// pause notes why nothing is sent; empty means no pause.
 func (p *pacer) pause(why string) {
 	p.mu.Lock()
 	changed := p.pausing != why

@@ -55,8 +55,8 @@ func (w *worker) openParked(ctx context.Context, m *manifest) (made bool, err er
 }
 
 // dropEmptyParked deletes the queue of parked messages at the end of a run, if no topology file
-// says that there is one, and it is empty. What keeps it from that is no failure: the queue stays
-// until the end of the next run.
+// says that there is one, and it is empty. What keeps it from that is not a failure: the queue
+// stays until the end of the next run.
 //
 // Nothing can be lost: it is proven to be empty, and no other run sends a message there, see above.
 func (w *worker) dropEmptyParked(ctx context.Context) {

@@ -27,23 +27,27 @@ func (d *Desk) Propose(ctx context.Context, r Request) (Proposal, error) {
 	if err != nil {
 		return Proposal{}, err
 	}
+	state, err := d.inspect(ctx)
+	if err != nil {
+		return Proposal{}, err
+	}
+	began := time.Now()
 	if t := r.Target; t.Original || t.Queue == "" && (t.Exchange != "" || t.Key != "") {
-		state, err := d.inspect(ctx)
-		if err != nil {
-			return Proposal{}, err
-		}
 		c.router = route.New(state)
 	}
 	if c.kind.Live {
 		r.Look.Live, r.Look.BesideConsumers = true, true
 	}
-	looked, err := d.Look(ctx, r.Queue, r.Look, c.visit)
+	looked, err := d.lookIn(ctx, state, r.Queue, r.Look, c.visit)
 	if err != nil {
 		return Proposal{}, err
 	}
-	state, err := d.inspect(ctx)
-	if err != nil {
-		return Proposal{}, err
+	// After a short look other statistics would be as old. The consumers and the room of the targets
+	// are asked for in any case, and Execute reads all again, with the queue locked.
+	if time.Since(began) > statisticsAge*time.Second {
+		if state, err = d.inspect(ctx); err != nil {
+			return Proposal{}, err
+		}
 	}
 	state = d.Management.AskConsumers(ctx, state, c.queues())
 	return c.propose(ctx, looked, state)
@@ -102,16 +106,17 @@ func (d *Desk) newChoice(r Request) (*choice, error) {
 		unsure:  map[string]int{},
 	}
 	parked := topology.ParkedName(d.Topology.Name)
-	work, isWork := d.Topology.WorkQueue(r.Queue)
-	c.dead = work.DeadLetterQueue
+	if c.kind.Live {
+		var err error
+		if c.dead, err = d.pulledTo(r); err != nil {
+			return nil, err
+		}
+	}
 	switch t := r.Target; {
 	case d.Topology.Name == "": // it has not discovered what the broker tells
 		return nil, refusef("a run needs a topology; pass the topology file with -f")
 	case c.kind.Edits && r.Edited == nil:
 		return nil, refusef("nothing was edited; change the message first")
-	case c.kind.Live && !isWork:
-		return nil, refusef("%s is no work queue of the topology %s, and %s takes messages from work queues only; 'dlxctl status' lists them",
-			text.Name(r.Queue), text.Name(d.Topology.Name), r.Action)
 	case c.kind.goes == toOrigin && r.Queue != parked:
 		return nil, refusef("%s takes messages from %s; name that queue", r.Action, parked)
 	case c.kind.goes == toParked && !c.kind.deletes(r.Forever) && r.Queue == parked:
@@ -259,8 +264,8 @@ func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts deadlet
 		c.to[place{queue: parkedFrom}]++
 	case err != nil:
 		c.doubts[err.Error()]++
-	case c.desk.uncounted(facts) != "":
-		c.doubts[c.desk.uncounted(facts)]++
+	case c.desk.uncounted(facts, was.Headers) != "":
+		c.doubts[c.desk.uncounted(facts, was.Headers)]++
 	case t.Queue != "":
 		c.sends(place{queue: t.Queue, key: t.Queue}, facts)
 	case t.Exchange != "" || t.Key != "":
@@ -507,6 +512,7 @@ func (c *choice) manifest(p *Proposal, state topology.State, echo []string) mani
 	m := manifest{
 		summary: summary{
 			Action: r.Action, Queue: r.Queue, Reason: r.Reason, Chosen: c.chosen, Target: r.Target, Send: r.Send,
+			Keep: r.Keep,
 		},
 		Consumers: p.Looked.consumers,
 		Forever:   r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -33,6 +34,32 @@ const takeTime = 30 * time.Second
 
 // live reports whether the run takes from a work queue, which consumers read meanwhile.
 func (m *manifest) live() bool { return m.Action.Kind().Live }
+
+// pulledTo returns the dead-letter queue to which a pull moves messages.
+func (d *Desk) pulledTo(r Request) (string, error) {
+	queue, work := text.Name(r.Queue), topology.WorkQueue{}
+	if d.Found == nil {
+		var isWork bool
+		if work, isWork = d.Topology.WorkQueue(r.Queue); !isWork && d.Topology.Name != "" {
+			return "", refusef("%s is not a work queue of the topology %s, and %s takes messages from work queues only; 'dlxctl status' lists them",
+				queue, text.Name(d.Topology.Name), r.Action)
+		}
+		return work.DeadLetterQueue, nil
+	}
+	switch dead := d.Found.DeadLettersOf(r.Queue); {
+	case len(dead) == 1:
+		return dead[0], nil
+	case len(dead) > 1:
+		return "", refusef("the dead letters of %s go to %s, and %s moves messages to one queue; name the topology file with -f",
+			queue, text.List(text.Names(dead)), r.Action)
+	case d.Found.Has(r.Queue):
+		return "", refusef("%s is a dead-letter queue, and %s takes messages from work queues only; replay, park or discard its messages",
+			queue, r.Action)
+	default:
+		return "", refusef("no dead-letter queue of %s was found on the broker, and %s moves messages there; set a dead-letter exchange for %s by a policy, or name the topology file with -f",
+			queue, r.Action, queue)
+	}
+}
 
 // takeFirst decides to take the messages of a queue, of which so many are ready, before its
 // consumers. It refuses a queue where that would change the order, or take nothing.
@@ -208,6 +235,10 @@ func (s *session) judge(ctx context.Context, has *contents) (_ *contents, taken 
 func (r *router) pull(d amqp091.Delivery) (relay.Move, error) {
 	c, m := r.worker.desk.Topology, r.manifest
 	work, ok := c.WorkQueue(m.Queue)
+	if r.worker.desk.Found != nil && len(m.Watch) == 1 { // where the pull was to go when it began
+		work, ok = topology.WorkQueue{Name: m.Queue, DeadLetterQueue: m.Watch[0]}, true
+		c.WorkQueues = append(slices.Clone(c.WorkQueues), work)
+	}
 	if !ok {
 		return relay.Move{}, fmt.Errorf("the topology has no work queue %s any more; put the messages back", text.Name(m.Queue))
 	}

@@ -42,7 +42,7 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		m := has.manifest
 		m.Run, m.back = id, true
 		m.Goes, m.Bytes = has.queues, has.bytes
-		if err := w.refuseDropping(ctx, &m, m.Goes, m.Bytes); err != nil {
+		if err := w.refuseDroppingNow(ctx, &m, m.Goes, m.Bytes); err != nil {
 			return Result{Left: has.messages}, err
 		}
 		m.Send = SendOptions{InFlight: returnWindow}

@@ -81,15 +81,6 @@ func (d *Desk) rightsOf(m *manifest, state topology.State) []permission {
 	return needs
 }
 
-// permitted refuses a run that is to be continued by a user who lacks rights for the rest of it.
-func (w *worker) permitted(ctx context.Context, m *manifest) error {
-	state, err := w.desk.inspect(ctx)
-	if err != nil {
-		return err
-	}
-	return w.desk.permit(ctx, w.desk.rightsOf(m, state), m.watched())
-}
-
 // rightsToReturn returns the rights that it takes to put messages back into the queues that they
 // were taken from: those are bound to an exchange of the run. Parked messages go back through the
 // default exchange.
@@ -144,11 +135,7 @@ func (d *Desk) lacks(own, foreign []string) error {
 	user := d.Endpoint.AMQP.User
 	var fixes []string
 	if len(own) > 0 {
-		command := "dlxctl rights"
-		if d.Found != nil {
-			command += " --desk"
-		}
-		fixes = append(fixes, fmt.Sprintf("run '%s' and give %s what it prints for the user desk", command,
+		fixes = append(fixes, fmt.Sprintf("run '%s' and give %s what it prints for the user desk", d.rightsCommand(),
 			text.ShellQuote(user)))
 	}
 	if len(foreign) > 0 {
@@ -161,6 +148,14 @@ func (d *Desk) lacks(own, foreign []string) error {
 		return nil
 	}
 	return refusef("user %q lacks %s; %s", user, text.List(lacking), strings.Join(fixes, ", and "))
+}
+
+// rightsCommand is the command that prints the rights of people at the desk.
+func (d *Desk) rightsCommand() string {
+	if d.Found != nil {
+		return "dlxctl rights --desk"
+	}
+	return "dlxctl rights"
 }
 
 // rightName returns how a person writes the object of a right: all that belongs to runs has names
@@ -182,8 +177,8 @@ func (d *Desk) mayRead(queue string, err error) error {
 	if d.ownsQueue(queue) {
 		fix = fmt.Sprintf("run 'dlxctl rights' and give %s what it prints for the user desk-reader, or desk",
 			text.ShellQuote(d.Endpoint.AMQP.User))
-	} else if work && d.Found == nil {
-		fix = fmt.Sprintf("run 'dlxctl rights' and give %s what it prints for the user desk-pull",
+	} else if work {
+		fix = fmt.Sprintf("run '%s' and give %s what it prints for the user desk-pull", d.rightsCommand(),
 			text.ShellQuote(d.Endpoint.AMQP.User))
 	}
 	return refusef("user %q lacks read on the queue %s; %s", d.Endpoint.AMQP.User, text.Name(queue), fix)

@@ -55,17 +55,14 @@ type room struct {
 	ready func(queue string) (int, error)
 }
 
-// newRoom reads policies, arguments and statistics.
-func (w *worker) newRoom(ctx context.Context, queues []string) (*room, error) {
-	state, err := w.desk.inspect(ctx)
-	if err != nil {
-		return nil, err
-	}
+// roomOf returns what a state tells, which was read at this moment, and asks for the consumers of
+// the queues for which these count.
+func (w *worker) roomOf(ctx context.Context, state topology.State, queues []string) *room {
 	state = w.desk.Management.AskConsumers(ctx, state, slices.DeleteFunc(slices.Clone(queues), func(queue string) bool {
 		at := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == queue })
 		return at < 0 || !policy.Effective(state, state.Have.Queues[at]).HasAny(topology.ArgExpires)
 	}))
-	return w.desk.roomIn(state, w.conn.MessagesReady), nil
+	return w.desk.roomIn(state, w.conn.MessagesReady)
 }
 
 // roomIn returns what the statistics of a state tell. ready may be nil.
@@ -193,12 +190,11 @@ func (r *room) overflows(goes map[string]int) (out []string) {
 }
 
 // refuseDropping refuses to send where messages would be dropped, see room.refuse. A run that parks
-// is refused where a policy deletes parked messages.
-func (w *worker) refuseDropping(ctx context.Context, m *manifest, goes map[string]int, bytes int64) error {
-	r, err := w.newRoom(ctx, slices.Collect(maps.Keys(goes)))
-	if err != nil {
-		return err
-	}
+// is refused where a policy deletes parked messages. state was read at this moment.
+func (w *worker) refuseDropping(
+	ctx context.Context, state topology.State, m *manifest, goes map[string]int, bytes int64,
+) error {
+	r := w.roomOf(ctx, state, slices.Collect(maps.Keys(goes)))
 	if m.parks() || goes[topology.ParkedName(w.desk.Topology.Name)] > 0 {
 		if err := w.desk.refusePolicies(r.state, w.desk.parked()); err != nil {
 			return err
@@ -209,6 +205,22 @@ func (w *worker) refuseDropping(ctx context.Context, m *manifest, goes map[strin
 	return r.refuse(goes, bytes, slices.Concat(m.Allow, w.desk.Allow))
 }
 
+// refuseDroppingNow reads the virtual host for refuseDropping. It reads the policies alone for a
+// run that sends to no queue in which room counts: it parks, or deletes.
+func (w *worker) refuseDroppingNow(ctx context.Context, m *manifest, goes map[string]int, bytes int64) error {
+	var state topology.State
+	var err error
+	if last := w.desk.last.Load(); len(goes) == 0 && last != nil {
+		state, err = w.desk.Management.ReadPolicies(ctx, *last)
+	} else {
+		state, err = w.desk.inspect(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return w.refuseDropping(ctx, state, m, goes, bytes)
+}
+
 // keepRoom stops the sending once a queue to which the run sends would drop what is left. It reads
 // policies and room every few seconds: what was sent in between is not called back. end ends it.
 func (x *sender) keepRoom(ctx context.Context) (end func()) {
@@ -217,7 +229,8 @@ func (x *sender) keepRoom(ctx context.Context) (end func()) {
 	running.Go(func() {
 		for failed := 0; pause(ctx, roomTime) == nil; {
 			goes, bytes := x.rest()
-			switch why := x.worker.refuseDropping(ctx, x.manifest, goes, bytes); {
+			why := x.worker.refuseDroppingNow(ctx, x.manifest, goes, bytes)
+			switch {
 			case why == nil:
 				failed = 0
 			case errors.Is(why, ErrRefused):

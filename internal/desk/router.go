@@ -134,7 +134,7 @@ func (r *router) restore(d amqp091.Delivery) (relay.Move, error) {
 // the message that failed, and as that message, unless it was edited.
 func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
 	facts := withKey(deadletter.Read(d, r.manifest.Queue, r.known), r.manifest.NewKey, r.manifest.Target)
-	if why := r.worker.desk.uncounted(facts); why != "" {
+	if why := r.worker.desk.uncounted(facts, d.Headers); why != "" {
 		return relay.Move{}, fmt.Errorf("a message cannot be sent: %s", why)
 	}
 	p := relay.Republish(as, r.headers(as, facts.Replays))
@@ -227,6 +227,11 @@ func (r *router) headers(d amqp091.Delivery, replays int) amqp091.Table {
 	maps.DeleteFunc(h, func(name string, _ any) bool {
 		return topology.IsDeathHeader(name) || topology.IsDeliveryCount(name) || name == topology.CC || name == topology.BCC
 	})
+	if _, waits := topology.WaitsFor(r.manifest.Queue); waits { // it need not wait longer
+		for _, name := range topology.DelayHeaders() {
+			delete(h, name)
+		}
+	}
 	h[deadletter.HeaderReplays] = int64(replays) + 1
 	h[deadletter.HeaderRun] = r.manifest.Run
 	return h

@@ -47,6 +47,9 @@ type Request struct {
 	// Until leaves out what failed then or later, and what does not tell when it failed; zero leaves
 	// out nothing.
 	Until time.Time
+	// Keep is the age that Until stands for, if the topology file has it, see [topology.Keep]. Zero:
+	// Until is for another reason.
+	Keep time.Duration
 	// Limit is how many to choose at most, from the head; zero is all.
 	Limit int
 	// Again includes messages that were replayed before.
@@ -71,11 +74,11 @@ type Request struct {
 // SendOptions limits how fast a run sends, and when it stops. The zero value sends without a
 // limit and never stops by itself.
 type SendOptions struct {
-	// Rate is messages a second; zero is no limit.
+	// Rate is messages a second; zero means no limit.
 	Rate float64
 	// Ramp is the sizes of the first batches. Each must succeed before the next is sent.
 	Ramp []int
-	// MaxWaiting pauses while the target queue holds more messages; zero is no limit.
+	// MaxWaiting pauses while the target queue holds more messages; zero means no limit.
 	MaxWaiting int
 	// StopFailures and StopShare stop after that many repeated failures, or after that share
 	// of the sent messages, from 0 to 1, of at least 10. Zero is never, but in the batches of Ramp.
@@ -150,6 +153,9 @@ type Run struct {
 	Reason  string      `json:"reason,omitempty"`
 	Target  Target      `json:"-"`
 	Send    SendOptions `json:"-"`
+	// Keep is the age from which its messages were old, if they were chosen by that. Zero: they were
+	// not.
+	Keep time.Duration `json:"-"`
 }
 
 // Progress is how far a run is while it works.

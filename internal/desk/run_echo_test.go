@@ -68,7 +68,7 @@ func TestAReplayHearsWhatComesBack(t *testing.T) {
 			}
 			mended.Store(true)
 			r, err = s.desk.Resume(t.Context(), r.Run, nil, nil)
-			// The last 6 are no batch of the ramp.
+			// The last 6 are not a batch of the ramp.
 			if err != nil || !r.Ended || r.Moved != n-2 || r.FailedAgain != 0 || !r.SoFar || len(r.Unheard) > 0 {
 				t.Fatalf("%+v, %v", r, err)
 			}

@@ -255,4 +255,4 @@ func TestARunOfAnotherDeskIsNotTakenTwice(t *testing.T) {
 }
 
 // tidyDesk checks that nothing of a run without a file is left on the broker.
-func (s *shop) tidyDesk(t *testing.T) { t.Helper(); s.tidyOf(t, "desk.") }
+func (s *shop) tidyDesk(tb testing.TB) { tb.Helper(); s.tidyOf(tb, "desk.") }

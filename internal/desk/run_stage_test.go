@@ -329,7 +329,7 @@ const childTask = "DLXCTL_TEST_DESK_TASK"
 type task struct {
 	URL, API, File string
 	Action         desk.Action
-	Queue          string // empty is billing.dead
+	Queue          string // empty is billing.dead, or dlq without a file
 	Send           desk.SendOptions
 	Run            string // empty is a new one
 	Edited         *deadletter.Edited
@@ -415,7 +415,7 @@ func (k task) run(d *desk.Desk) error {
 			Action: k.Action, Queue: cmp.Or(k.Queue, "billing.dead"), Filter: f, Send: k.Send,
 			Edited: k.Edited, Key: k.NewKey,
 		}
-		if k.File == "" {
+		if k.File == "" && k.Queue == "" {
 			request.Queue, request.Filter = "dlq", nil
 		}
 		var p desk.Proposal

@@ -83,7 +83,7 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 		_ = json.Unmarshal([]byte(value), &s) // what it does not tell stays empty
 		r := Run{
 			ID: id, Action: s.Action, Queue: s.Queue, Phase: Sending, By: s.By, Reason: s.Reason, Started: s.Started,
-			Chosen: s.Chosen, Target: s.Target, Send: s.Send, Active: queues[topology.DeskWorkerName(name, id)],
+			Chosen: s.Chosen, Target: s.Target, Send: s.Send, Keep: s.Keep, Active: queues[topology.DeskWorkerName(name, id)],
 			Age: statisticsAge,
 		}
 		records := s.Records + 1 // that all is taken

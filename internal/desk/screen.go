@@ -8,7 +8,7 @@ import (
 
 // Screen is where a table is shown.
 type Screen struct {
-	// Width is how many columns the terminal has; 0 is no terminal.
+	// Width is how many columns the terminal has; 0 means no terminal.
 	Width int
 	// Now is when the table is shown, from which ages count.
 	Now time.Time
@@ -21,6 +21,14 @@ func (s Screen) when(t time.Time) string {
 		return moment(t)
 	}
 	return text.Age(s.Now.Sub(t))
+}
+
+// due writes when a message is due: for a person, in how much time.
+func (s Screen) due(t time.Time) string {
+	if wait := t.Sub(s.Now); wait > 0 {
+		return "in " + text.Age(wait)
+	}
+	return "now"
 }
 
 // choose returns the first word for a terminal, and the second for none.

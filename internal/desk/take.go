@@ -73,10 +73,10 @@ type taking struct {
 
 	holder *amqp.Holder
 	out    *outlet
-	frame  int // the size of the largest header of a message that the broker accepts; zero is no limit
+	frame  int // the size of the largest header of a message that the broker accepts; zero means no limit
 }
 
-// errTaken ends a pass over a queue in which nothing is left to take. It is no error.
+// errTaken ends a pass over a queue in which nothing is left to take. It is not an error.
 var errTaken = errors.New("all is taken")
 
 // newTaking returns the taking of a run whose hold has nothing but the manifest.
@@ -431,7 +431,7 @@ func (t *taking) count(ctx context.Context) (int, error) {
 	return ready, err
 }
 
-// ignore returns err unless it is the one that is no error.
+// ignore returns err unless it is the one that is not an error.
 func ignore(err, none error) error {
 	if errors.Is(err, none) {
 		return nil

@@ -25,7 +25,7 @@ const (
 	lockPause = 300 * time.Millisecond
 )
 
-// stopped is the cause that ends the work on a run with messages left. It is no failure.
+// stopped is the cause that ends the work on a run with messages left. It is not a failure.
 type stopped string
 
 // Error returns why the run stopped.

@@ -255,6 +255,13 @@ func failed(handle deadletter.Handle, minute, attempts int, problem, body string
 	return v
 }
 
+// waiting returns a message that waits in a level of a delay until a minute.
+func waiting(minute int, body string) deadletter.View {
+	v := deadletter.View{Handle: "6a1b2c3d4e5f", Facts: deadletter.Facts{Attempts: -1, DueAt: at(minute), Key: "mail"}}
+	v.Body.Text = body
+	return v
+}
+
 // A list for a terminal of 80 columns says why each message failed, and says once what is the same
 // in all. Elsewhere it has all columns, and times.
 func TestWriteList(t *testing.T) {
@@ -299,6 +306,15 @@ cause rejected, attempts 3, replays 0
 		"piped": {[]deadletter.View{one}, 0, `
 HANDLE        FAILED                CAUSE           ATTEMPTS  REPLAYS  KEY                       ERROR OR BODY
 0a1b2c3d4e5f  2026-01-02T10:00:00Z  rejected        3         0        order.placed.austria.vienna  the bank of the customer has declined the payment, and gives no reason
+`},
+		"it waits": {[]deadletter.View{waiting(66, "{}"), waiting(62, "{}")}, 80, `
+HANDLE        DUE    BODY  KEY
+6a1b2c3d4e5f  in 3m  {}    mail
+6a1b2c3d4e5f  now    {}    mail
+`},
+		"it waits, piped": {[]deadletter.View{waiting(66, "{}")}, 0, `
+HANDLE        DUE                   CAUSE           ATTEMPTS  REPLAYS  KEY                       ERROR OR BODY
+6a1b2c3d4e5f  2026-01-02T10:06:00Z  -               ?         0        mail                      {}
 `},
 		"none": {nil, 80, "\n"},
 	} {

@@ -214,7 +214,7 @@ func (j *journey) deliver(at stopFrom) {
 	switch {
 	case failures != Always && s.Delivery > failures:
 		j.end(s, Acknowledged, Done, "")
-	case native.Native && j.in.Cause != Expired:
+	case native.Native && j.in.Cause != Expired && j.in.Cause != Refused:
 		j.requeue(at, native)
 	case failures == Always && j.repeats(at.index):
 		j.end(s, Failed, Endless, "it comes back the same again and again, and only a consumer can end that")
@@ -274,11 +274,15 @@ func (j *journey) expire(at stopFrom) {
 // RabbitMQ: it delivers the message again after a delay, up to the number of retries.
 func (j *journey) requeue(at stopFrom, b topology.Backoff) {
 	s := &j.stops[at.index]
-	if s.Delivery > len(b.Tiers) {
+	retry := s.Delivery
+	if j.in.Cause == Nacked {
+		retry = 1
+	}
+	if retry > len(b.Tiers) {
 		j.die(at, Failed, route.DeliveryLimit)
 		return
 	}
-	s.Event, s.Wait = Failed, b.Tiers[s.Delivery-1].Delay
+	s.Event, s.Wait = Failed, b.Tiers[retry-1].Delay
 	again := *s
 	again.From, again.At, again.Path = at.index, s.At+s.Wait, nil
 	again.Event, again.Wait = "", 0

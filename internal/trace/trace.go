@@ -33,9 +33,13 @@ const (
 	// Crash: each delivery ends with the death of the consumer, so that the broker delivers the
 	// message again, up to the delivery limit of the queue.
 	Crash Cause = "crash"
+	// Refused and Nacked are for queues with a native backoff. Refused: consumers reject the message
+	// without requeue. Nacked: they requeue it by basic.nack, which RabbitMQ delays and never counts.
+	Refused Cause = "refused"
+	Nacked  Cause = "nacked"
 )
 
-// Causes returns all causes.
+// Causes returns the causes that a queue with any backoff has.
 func Causes() []Cause { return []Cause{Rejected, Expired, Crash} }
 
 // Input is a message, and what it meets.

@@ -123,8 +123,8 @@ func TestWhatDiffersIsFound(t *testing.T) {
 	}
 }
 
-// A busy machine makes messages late. That is shown, and is no difference. A header with a time or
-// a count of deliveries may have any value.
+// A busy machine makes messages late. That is shown, and is not a difference. A header with a time
+// or a count of deliveries may have any value.
 func TestLatenessAndTimesDoNotDiffer(t *testing.T) {
 	t.Parallel()
 	c := asPredicted(only(t, failsTwice))

@@ -18,6 +18,10 @@ const (
 	failsTwice = "fails twice"
 	crashes    = "crashes"
 	poison     = "poison"
+	// Where RabbitMQ does the retries: consumers reject the message without requeue, or requeue it
+	// by basic.nack once more than its backoff has retries.
+	refused = "no requeue"
+	nacked  = "basic.nack"
 )
 
 const (
@@ -55,6 +59,10 @@ func (m *message) answer(queue string, delivery int) amqp.Answer {
 		return amqp.Acknowledge
 	case m.cause == trace.Crash:
 		return amqp.Crash
+	case m.cause == trace.Refused:
+		return amqp.Reject
+	case m.cause == trace.Nacked:
+		return amqp.Nack
 	case m.requeues[queue]:
 		return amqp.Requeue
 	default:
@@ -62,21 +70,29 @@ func (m *message) answer(queue string, delivery int) amqp.Answer {
 	}
 }
 
-// messages returns the messages of the trial: four for each work queue.
+// messages returns the messages of the trial: four for each work queue, and two more where RabbitMQ
+// does the retries.
 func (t *trial) messages(version string) []*message {
 	state := topology.State{Version: version, Have: t.topology.Topology}
 	router := route.New(state)
-	requeues := map[string]bool{}
+	requeues, natives := map[string]bool{}, map[string]topology.Backoff{}
 	for _, w := range t.topology.WorkQueues {
-		_, requeues[w.Name] = t.topology.NativeBackoff(w.Backoff)
+		natives[w.Name], requeues[w.Name] = t.topology.NativeBackoff(w.Backoff)
 	}
 	var out []*message
 	for _, q := range t.workQueues() {
 		m := message{queue: q.Name, way: wayTo(t.topology, router, q.Name), cause: trace.Rejected, requeues: requeues}
-		for _, one := range []message{
+		all := []message{
 			m.named(succeeds, nil), m.named(failsTwice, t.failing(q.Name, 2)), t.crashing(m, q, state),
 			m.named(poison, t.failing(q.Name, trace.Always)),
-		} {
+		}
+		if requeues[q.Name] {
+			m.cause = trace.Refused
+			all = append(all, m.named(refused, map[string]int{q.Name: trace.Always}))
+			m.cause = trace.Nacked
+			all = append(all, m.named(nacked, map[string]int{q.Name: len(natives[q.Name].Tiers) + 1}))
+		}
+		for _, one := range all {
 			one.id = fmt.Sprintf("try-%s-%d", t.id, len(out))
 			t.predict(&one, state)
 			out = append(out, &one)

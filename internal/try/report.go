@@ -94,7 +94,7 @@ type Stop struct {
 	// Nil: the message did not come.
 	Due      time.Duration  `json:"due"`
 	Measured *time.Duration `json:"measured"`
-	// Late reports that it came late, which is no difference.
+	// Late reports that it came late, which is not a difference.
 	Late bool `json:"late"`
 	// Lost says why the message is predicted to be lost from here. Empty: it is not.
 	Lost string `json:"lost"`

@@ -133,7 +133,7 @@ func (r *run) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{poison, failsTwice, succeeds, crashes} {
+	for _, name := range []string{poison, nacked, failsTwice, refused, succeeds, crashes} {
 		for _, m := range r.messages {
 			if m.name != name {
 				continue

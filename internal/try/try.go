@@ -47,8 +47,8 @@ type Try struct {
 }
 
 // Run tries the topology. An error says that the trial could not be made. Differences between what
-// is predicted and what came are in the report, and are no error. Whatever ends the run, also ctx,
-// the virtual host of the trial is removed before Run returns. If that fails, the error is an
+// is predicted and what came are in the report, and are not an error. Whatever ends the run, also
+// ctx, the virtual host of the trial is removed before Run returns. If that fails, the error is an
 // [apply.UnfinishedError] that names the virtual host, and the report is that of the trial, if it
 // was made.
 func (t *Try) Run(ctx context.Context) (Report, error) {

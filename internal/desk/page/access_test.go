@@ -167,7 +167,7 @@ func TestAForeignPostIsRefused(t *testing.T) {
 	}
 }
 
-// A request that is too large, or is no JSON, is refused.
+// A request that is too large, or is not JSON, is refused.
 func TestRequestsAreLimited(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &engine{views: orders(3)}, "replay").signIn(t)

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
@@ -42,7 +44,13 @@ queues:
 // realDesk applies the topology to a virtual host, and returns a desk for it.
 func realDesk(t *testing.T, target brokertest.Target) *desk.Desk {
 	t.Helper()
-	c, _, err := spec.Load([]spec.Source{{Name: "topology.yaml", Data: []byte(brokerFile)}},
+	return realDeskOf(t, target, brokerFile)
+}
+
+// realDeskOf does so for another topology file.
+func realDeskOf(t *testing.T, target brokertest.Target, file string) *desk.Desk {
+	t.Helper()
+	c, _, err := spec.Load([]spec.Source{{Name: "topology.yaml", Data: []byte(file)}},
 		func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +78,33 @@ func realDesk(t *testing.T, target brokertest.Target) *desk.Desk {
 	}
 	d.Reader.Known.Route = d.Route
 	return d
+}
+
+// The overview shows what waits for a delay, without a look at any queue.
+func TestTheOverviewShowsDelays(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	d := realDeskOf(t, target, `
+version: 1
+name: shop
+exchanges: [{name: events}]
+delays: [{name: shop.later, to: events, max: 1h}, {name: shop.soon, to: events, max: 1s}]
+queues: [{name: work, backoff: none, bindings: [{exchange: events, key: "#"}]}]
+`)
+	s := serveWith(t, &engine{}, func(c *page.Config) { c.For(d) }).signIn(t)
+	ch := target.Confirming(t)
+	for _, role := range []string{"in", "level.17m4s", "level.17m4s"} {
+		brokertest.PublishConfirmed(t, ch, "", "shop.delay."+role+".shop.later", amqp091.Publishing{})
+	}
+	want := []any{
+		map[string]any{"name": "shop.later", "to": "events", "messages": 3.0, "waitingIn": "17m4s: 2"},
+		map[string]any{"name": "shop.soon", "to": "events", "messages": 0.0, "waitingIn": ""},
+	}
+	var got any
+	brokertest.Eventually(t, "the page to show what waits", func() bool {
+		got = s.get(t, http.StatusOK, "/api/queues")["delays"]
+		return cmp.Equal(want, got)
+	}, &got)
 }
 
 // compressed returns a body of JSON as a publisher compresses it.

@@ -471,6 +471,10 @@ func TestTheOverviewBeginsWithTheFullestQueue(t *testing.T) {
 	if got := eval[string](b, `[...document.querySelectorAll(".overview th")].map((e) => e.textContent).join()`); got != "Queue,Messages,For,Owner" {
 		t.Errorf("the columns are %s", got)
 	}
+	const delayed = `[...document.querySelectorAll(".delays td")].map((e) => e.textContent).join()`
+	if got := eval[string](b, delayed); got != "shop.later,1,500,timer: 1500, next due in 12m,events,shop.soon,0,–,events" {
+		t.Errorf("the delays are %s", got)
+	}
 	b.shoot("overview-phone")
 	b.do(`location.hash = "#/queue/billing.dead"`)
 	b.until(rowsThere)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -51,7 +53,7 @@ func sourceOf(d *desk.Desk) Source {
 	s := Source{
 		Engine: d, As: func(by string) Engine { return d.As(by) }, Roles: roles(d),
 		Plain:  &deadletter.Reader{Decoder: d.Reader.Decoder, Known: d.Reader.Known},
-		Queues: func(ctx context.Context) ([]Queue, error) { return queues(ctx, d) },
+		Queues: func(ctx context.Context, at time.Time) ([]Queue, []Delay, error) { return queues(ctx, d, at) },
 	}
 	if d.Found != nil {
 		s.Notice = d.Found.String()
@@ -71,11 +73,11 @@ func roles(d *desk.Desk) map[string]string {
 }
 
 // queues reads the queues from the broker: the dead-letter queues in the order of the file, then
-// the parked and the unroutable queue, as far as they exist.
-func queues(ctx context.Context, d *desk.Desk) ([]Queue, error) {
+// the parked and the unroutable queue, as far as they exist. It also returns the delays.
+func queues(ctx context.Context, d *desk.Desk, at time.Time) ([]Queue, []Delay, error) {
 	state, err := d.Management.Inspect(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	types := map[string]string{}
 	for _, q := range state.Have.Queues {
@@ -94,7 +96,11 @@ func queues(ctx context.Context, d *desk.Desk) ([]Queue, error) {
 			Unacknowledged: int(u.Held()), Consumers: int(u.Consumers),
 		})
 	}
-	return out, nil
+	var delays []Delay
+	for _, x := range status.Delays(d.Topology, state) {
+		delays = append(delays, Delay{x.Name, x.To, x.Intake + x.Waiting + x.Due, x.WaitingIn(at)})
+	}
+	return out, delays, nil
 }
 
 // owners names who owns the work queues that dead-letter into a queue.

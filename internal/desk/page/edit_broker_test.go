@@ -81,7 +81,7 @@ func TestHeadersAndTheKeyAreEdited(t *testing.T) {
 	b.header("tenant", "string", "eu-2 <script>")
 	b.header("int32", "int32", "not a number")
 	b.run(chromedp.Click(`dialog button.primary`))
-	b.until(`document.querySelector("dialog").innerText.includes('the header "int32": "not a number" is no int32')`)
+	b.until(`document.querySelector("dialog").innerText.includes('the header "int32": "not a number" is not of type int32')`)
 	b.header("int32", "int32", "5")
 	b.header("lines", "string", "a\nB\nc")
 	b.do(`document.querySelector('[data-header="void"] button').click()`)

@@ -84,8 +84,21 @@ type Queue struct {
 	Consumers                int
 }
 
-// Queues lists the queues that the page may show.
-type Queues func(ctx context.Context) ([]Queue, error)
+// Delay is a delay of the topology file, with what waits there.
+type Delay struct {
+	Name string `json:"name"`
+	// To is the exchange to which messages come that are due.
+	To string `json:"to"`
+	// Messages is how many wait, in all queues of the delay.
+	Messages int64 `json:"messages"`
+	// WaitingIn says in which levels, and when the next is due, as far as the broker tells. Empty:
+	// none waits in a level.
+	WaitingIn string `json:"waitingIn"`
+}
+
+// Queues lists the queues that the page may show, and the delays. Their counts are up to 5 seconds
+// older than at, and those of a timer up to 12.
+type Queues func(ctx context.Context, at time.Time) ([]Queue, []Delay, error)
 
 // Clock tells the time.
 type Clock func() time.Time

@@ -24,7 +24,7 @@ var ErrAddress = errors.New("refused to listen")
 type Binding struct {
 	// Address is such as 127.0.0.1:9420.
 	Address string
-	// CertFile and KeyFile are the certificate and the key of TLS. Empty is no TLS.
+	// CertFile and KeyFile are the certificate and the key of TLS. Empty means no TLS.
 	CertFile, KeyFile string
 	// TokenFile is the file with the token that opens the page. Empty: a one-time token does.
 	TokenFile string

@@ -50,6 +50,7 @@ type shownCluster struct {
 
 type queuesAnswer struct {
 	Queues []overviewRow `json:"queues"`
+	Delays []Delay       `json:"delays"`
 	// Notice says what is not known, and Found how the queues were found without a topology file.
 	Notice  string    `json:"notice"`
 	Found   string    `json:"found"`
@@ -86,7 +87,7 @@ func (p *Page) queues(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := source.Queues(r.Context())
+	list, delays, err := source.Queues(r.Context(), at)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func (p *Page) queues(_ http.ResponseWriter, r *http.Request) (any, error) {
 		}
 		rows = append(rows, row)
 	}
-	return queuesAnswer{rows, notice, source.Notice, at, p.Line("desk")}, nil
+	return queuesAnswer{rows, delays, notice, source.Notice, at, p.Line("desk")}, nil
 }
 
 // whole reports whether a look chose all messages.

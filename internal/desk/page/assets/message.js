@@ -23,7 +23,7 @@ const exact = (at) => (at ? el("time", { datetime: at }, stamp(at)) : "unknown")
 function facts(d) {
   const rows = [
     ["Cause", d.cause || "unknown"], ["Error type", d.errorType], ["Work queue", d.queue || (d.doubt ? "in doubt: " + d.doubt : "unknown")], ["Failed first in", d.firstQueue],
-    ["Attempts", d.attempts === null ? "unknown" : count(d.attempts)], ["First failed", exact(d.firstFailed)], ["Last failed", exact(d.lastFailed)],
+    ["Attempts", d.attempts === null ? "unknown" : count(d.attempts)], ...(d.dueAt ? [["Due", exact(d.dueAt)]] : [["First failed", exact(d.firstFailed)], ["Last failed", exact(d.lastFailed)]]),
     ["Published", d.published ? exact(d.published) : ""], ["Exchange", d.exchange || "(default)"], ["Key", d.key], ["Message-id", d.id],
     ["Type", d.type], ["Content type", d.contentType],
     ...(d.others ?? []).map((o) => [o.name, o.value]),
@@ -34,7 +34,7 @@ function facts(d) {
 
 function timeline(d) {
   const hops = (d.hops ?? []).map((h) => el("li", {},
-    el("div", {}, h.attempt ? `attempt ${count(h.attempt)}: ` : "", el("strong", {}, h.reason || "dead-lettered"), h.errorType ? [" by ", el("bdi", {}, h.errorType)] : "",
+    el("div", {}, h.attempt ? `attempt ${count(h.attempt)}: ` : "", el("strong", {}, h.reason || "dead-lettered"), h.errorType ? [" by ", el("bdi", {}, h.errorType)] : "", h.annotated ? " (its consumer or its publisher says)" : "",
       " in ", el("bdi", {}, h.queue || "an unknown queue"), h.tier ? [", then waited ", el("bdi", {}, h.tier)] : "", h.count > 1 ? ` (${count(h.count)} times)` : ""),
     el("div", { class: "when" }, h.assumed ? "not in the headers: according to the topology of today" : h.time ? stamp(h.time) : "time unknown", h.keys?.length ? [" · key ", el("bdi", {}, h.keys.join(", "))] : "")));
   return el("ol", { class: "timeline" }, hops,

@@ -15,23 +15,25 @@ export function overview(main) {
 function cluster(main, p) {
   const holder = el("div", { class: "panel" }, el("p", { class: "muted" }, "Reading the queues"));
   const warning = el("div");
+  const waiting = el("div");
   const line = el("div", {}, p.label ? "" : command(" "));
   const told = el("span", { class: "muted" }, "Counts are up to 5 seconds old.");
   const fold = { open: false }; // whether the empty queues are listed
-  put(main, el("section", p.label ? { class: "cluster", "aria-label": p.label } : {}, el("div", { class: "heading" }, el(p.label ? "h2" : "h1", {}, p.label || "Dead-letter queues"), p.broker ? el("span", { class: "muted" }, p.broker) : "", told), warning, holder,
+  put(main, el("section", p.label ? { class: "cluster", "aria-label": p.label } : {}, el("div", { class: "heading" }, el(p.label ? "h2" : "h1", {}, p.label || "Dead-letter queues"), p.broker ? el("span", { class: "muted" }, p.broker) : "", told), warning, holder, waiting,
   p.label ? "" : el("h3", {}, "The same on the command line"), line));
   let gone = false;
   const refresh = async () => {
     try {
-      const { queues, notice, found, at, command: text } = await p.get("/api/queues");
+      const { queues, delays, notice, found, at, command: text } = await p.get("/api/queues");
       if (gone) return;
       set(warning, notice ? el("p", { class: "notice warn" }, notice) : "", found ? el("p", { class: "notice" }, found) : "");
       set(holder, queues.length ? rows(p, queues, fold) : found ? "" : el("p", {}, "This topology has no dead-letter queue yet. Run dlxctl apply."));
+      set(waiting, delays?.length ? delayed(delays) : "");
       set(line, command(text));
       set(told, `Counts were read at ${stamp(at)}, and were up to 5 seconds old. ` + (queues.some((q) => q.lookedAt) ? "Oldest, new and cause are from the last look." : "Open a queue to look at it."));
     } catch (e) {
       if (gone) return;
-      [warning, told, line].forEach((part) => set(part));
+      [warning, told, waiting, line].forEach((part) => set(part));
       set(holder, problem(p.label ? `${p.label} cannot be shown: ${e.message}` : e));
     }
   };
@@ -42,6 +44,14 @@ function cluster(main, p) {
   };
   again();
   return () => { gone = true; clearTimeout(timer); };
+}
+
+// delayed shows what waits for delays, those without a message too.
+function delayed(delays) {
+  return [
+    el("h3", {}, "Delayed messages, up to 12 seconds old"),
+    el("div", { class: "panel" }, table(["Delay", "#Messages", "Waiting in", "To"], delays.map((d) => [d.name, count(d.messages), d.waitingIn || "–", d.to]), "delays")),
+  ];
 }
 
 // rows shows the queues that have messages, most first, and folds the others. A column in which all
