@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -36,6 +37,40 @@ type Delay struct {
 	Asked       bool `json:"-"`
 
 	queue string // the intake queue
+}
+
+// Delays returns the delays of a topology whose queues exist, with what waits there.
+func Delays(t topology.Compiled, state topology.State) []Delay {
+	if len(t.Delays) == 0 {
+		return nil
+	}
+	m := maker{
+		t: t, state: state, chosen: func(string) bool { return true },
+		have: map[string]topology.Queue{}, seen: map[string]bool{},
+	}
+	for _, q := range state.Have.Queues {
+		m.have[q.Name] = q
+	}
+	m.addDelays()
+	m.delays()
+	return m.out.Delays
+}
+
+// WaitingIn says for people in which levels how many messages wait, and when the first is due that
+// RabbitMQ delays. Empty: none waits in a level.
+func (d Delay) WaitingIn(at time.Time) string {
+	var levels []string
+	for _, l := range d.Levels {
+		name := text.Duration(l.Delay)
+		if l.Timer {
+			name = "timer"
+		}
+		levels = append(levels, fmt.Sprintf("%s: %d", name, l.Messages))
+		if !l.NextDue.IsZero() {
+			levels[len(levels)-1] += ", next due " + nextDue(l.NextDue, at)
+		}
+	}
+	return strings.Join(levels, ", ")
 }
 
 // addDelays adds the queues of the delays of the file, and of those levels that it has no longer.
@@ -75,7 +110,10 @@ func (m *maker) delays() {
 				out.Due = q.Messages
 			case q.Messages > 0:
 				out.Waiting += q.Messages
-				out.Levels = append(out.Levels, Tier{Delay: q.Delay, Messages: q.Messages})
+				out.Levels = append(out.Levels, Tier{
+					Delay: q.Delay, Messages: q.Messages, NextDue: q.NextDue,
+					Timer: q.Name == topology.TimerName(m.t.Name, d.Name),
+				})
 			}
 		}
 		if exists {
@@ -133,16 +171,8 @@ func (t *textWriter) delays() {
 		if !d.Unprocessed {
 			style = nil
 		}
-		var levels []string
-		for _, l := range d.Levels {
-			levels = append(levels, fmt.Sprintf("%s: %d", text.Duration(l.Delay), l.Messages))
-		}
-		waiting := strings.Join(levels, ", ")
-		if waiting == "" {
-			waiting = "-"
-		}
-		rows.Add(style, text.Name(d.Name), waiting, strconv.FormatInt(d.Intake, 10), number(d.Waiting), number(d.Due),
-			consumersText(d.Processors, d.ProcessorsUnknown))
+		rows.Add(style, text.Name(d.Name), cmp.Or(d.WaitingIn(t.r.At), "-"), strconv.FormatInt(d.Intake, 10),
+			number(d.Waiting), number(d.Due), consumersText(d.Processors, d.ProcessorsUnknown))
 	}
 	_ = rows.Write(t.w, t.o.Width) // Flush reports an error
 }

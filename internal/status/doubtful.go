@@ -35,3 +35,17 @@ func Doubtful(t topology.Compiled, state topology.State, f Filter) (unknown, idl
 	}
 	return unknown, idle
 }
+
+// Telling names the chosen failed queues whose processors tell which work queues are in outage:
+// those of backoffs with the key outage that have a consumer.
+func Telling(t topology.Compiled, state topology.State, f Filter) []string {
+	chosen := f.choose(t)
+	var out []string
+	for _, b := range t.Backoffs {
+		u, exists := state.Usage[b.FailedQueue]
+		if b.Outage != nil && exists && chosen(b.FailedQueue) && (u.Consumers > 0 || u.ConsumersUnknown) {
+			out = append(out, b.FailedQueue)
+		}
+	}
+	return out
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -109,27 +110,95 @@ func (m *maker) planProblems(names ...string) {
 	}
 }
 
-// outages reports messages that wait for the end of an outage. Fewer than an outage takes may wait
-// because it is not known yet whether there is one: they are a note.
+// outages reports work queues in outage, and messages that wait for the end of one.
 func (m *maker) outages() {
 	for _, q := range m.out.Queues {
 		b, _ := m.t.Backoff(q.Backoff)
-		if b.Outage == nil || q.Name != b.Outage.Tier.Queue || q.Messages == 0 {
+		if b.Outage == nil || q.Name != b.Outage.Tier.Queue {
 			continue
 		}
-		m.report(Problem{
-			Name: outage, Note: float64(q.Messages) < b.Outage.Failing*float64(b.Outage.Of),
-			Text: fmt.Sprintf("%s %s in %s for the end of an outage of %s; %s lost", text.Count(q.Messages, "message"),
-				text.Choose(q.Messages, "waits", "wait"), text.Name(q.Name), m.mayBeInOutage(q.Backoff),
-				text.Choose(q.Messages, "it is not", "none of them is")),
-			Fix:    "repair what the consumers call, such as a database; the log of dlxctl process names the work queues",
-			Queues: []string{q.Name},
-		})
+		if queues := m.outIn(b); len(queues) > 0 {
+			m.inOutage(q, queues)
+		} else if q.Messages > 0 {
+			m.mayWait(q, b)
+		}
 	}
 }
 
-// mayBeInOutage names the work queues of a backoff, of which the broker does not tell the one that
-// is in outage.
+// outIn returns the chosen work queues of a backoff that are in outage.
+func (m *maker) outIn(b topology.Backoff) []topology.WorkQueue {
+	return slices.DeleteFunc(slices.Clone(m.t.WorkQueues), func(w topology.WorkQueue) bool {
+		_, out := m.began(w)
+		return !out || w.Backoff != b.Name || !m.chosen(w.Name)
+	})
+}
+
+// began returns when the outage of a work queue began, by the clock of a processor. Whether there
+// is one only the processors of its backoff know.
+func (m *maker) began(w topology.WorkQueue) (topology.Began, bool) {
+	b, _ := m.t.Backoff(w.Backoff)
+	began, out := m.o.InOutage[w.Name]
+	if !m.o.At.IsZero() && began.At.After(m.o.At) {
+		began.At = m.o.At // the clock of the processor is ahead
+	}
+	return began, out && b.Outage != nil
+}
+
+// inOutage reports work queues in outage whose messages wait in q.
+func (m *maker) inOutage(q Queue, queues []topology.WorkQueue) {
+	said := text.Each(queues, func(w topology.WorkQueue) string {
+		began, _ := m.began(w)
+		return text.Name(w.Name) + " " + m.since(began)
+	})
+	line := "in outage: " + text.Some(said)
+	if len(queues) == 1 {
+		began, _ := m.began(queues[0])
+		line = text.Name(queues[0].Name) + ": in outage " + m.since(began)
+	}
+	switch n := q.Messages; n {
+	case 0:
+		line += ", and no message waits for its end yet"
+	case 1:
+		line += fmt.Sprintf(", 1 message waits in %s, it is not lost", text.Name(q.Name))
+	default:
+		line += fmt.Sprintf(", %s messages wait in %s, none is lost", text.Grouped(n), text.Name(q.Name))
+	}
+	names := text.Each(queues, func(w topology.WorkQueue) string { return w.Name })
+	m.report(Problem{
+		Name: outage, Text: line, Fix: "repair what the consumers call, such as a database", Queues: append(names, q.Name),
+	})
+}
+
+// since says when an outage began, in the time zone of the report, with the day unless it is that
+// of the report.
+func (m *maker) since(began topology.Began) string {
+	out := "since "
+	if began.AtLeast {
+		out += "at least "
+	}
+	at, layout := began.At.In(m.o.At.Location()), "2006-01-02 15:04"
+	if at.Format(time.DateOnly) == m.o.At.Format(time.DateOnly) {
+		layout = "15:04"
+	}
+	return out + at.Format(layout)
+}
+
+// mayWait reports messages that wait in q where no processor tells of an outage. Fewer than an
+// outage takes may wait because it is not known yet whether there is one: they are a note.
+func (m *maker) mayWait(q Queue, b topology.Backoff) {
+	m.report(Problem{
+		Name: outage, Note: float64(q.Messages) < b.Outage.Failing*float64(b.Outage.Of),
+		Text: fmt.Sprintf("%s %s in %s for the end of an outage of %s; %s lost", text.Count(q.Messages, "message"),
+			text.Choose(q.Messages, "waits", "wait"), text.Name(q.Name), m.mayBeInOutage(q.Backoff),
+			text.Choose(q.Messages, "it is not", "none of them is")),
+		Fix: "repair what the consumers call, such as a database; the log of dlxctl process names the work queues, " +
+			"and so does status for a user with the tag monitoring",
+		Queues: []string{q.Name},
+	})
+}
+
+// mayBeInOutage names the work queues of a backoff, of which no processor tells the one that is in
+// outage.
 func (m *maker) mayBeInOutage(backoff string) string {
 	var names []string
 	for _, w := range m.t.WorkQueues {

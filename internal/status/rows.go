@@ -39,8 +39,14 @@ type Work struct {
 	ConsumersUnknown bool  `json:"-"`
 	// Oldest is that of [Queue].
 	Oldest time.Time `json:"-"`
+	// NextDue is that of [Queue].
+	NextDue time.Time `json:"-"`
+	// InOutageSince is since when the queue is in outage, as processors tell. Zero: none tells that.
+	InOutageSince time.Time `json:"inOutageSince,omitzero"`
+	// InOutageBefore says that no processor saw the outage begin: it may be older.
+	InOutageBefore bool `json:"inOutageBefore,omitempty"`
 	// Problems are the names of the problems of this queue: dead-letters, no-consumers,
-	// consumers-unknown, loops, stuck. What is wrong with its backoff is not among them.
+	// consumers-unknown, loops, stuck, outage. What is wrong with its backoff is not among them.
 	Problems []string `json:"problems"`
 }
 
@@ -86,6 +92,10 @@ type Tier struct {
 	Messages int64
 	// Outage says that messages wait there for the end of an outage.
 	Outage bool
+	// Timer says that RabbitMQ holds the messages of a delay there until they are due.
+	Timer bool
+	// NextDue is when the first of them is due, as far as the broker tells.
+	NextDue time.Time
 }
 
 // Retrying counts the messages that wait for their delay.
@@ -156,6 +166,10 @@ func (m *maker) works() {
 				row.SharedDead = row.SharedDead || counts && m.dead[queue] > 1
 			}
 			row.Problems = append(row.Problems, m.trafficProblems(w.Name)...)
+			if began, out := m.began(w); out {
+				row.InOutageSince, row.InOutageBefore = began.At, began.AtLeast
+				row.Problems = append(row.Problems, outage)
+			}
 			if row.Dead > 0 && !row.SharedDead {
 				row.Problems = append(row.Problems, deadLetters)
 			}
@@ -173,7 +187,7 @@ func workOf(q Queue) Work {
 	w := Work{
 		Name: q.Name, Role: q.Role, Backoff: q.Backoff, Owner: q.Owner, Severity: q.Severity, Type: q.Type,
 		Ready: q.Messages - q.Unacknowledged - q.Other, Unacknowledged: q.Unacknowledged, Other: q.Other,
-		Consumers: q.Consumers, ConsumersUnknown: q.ConsumersUnknown, Oldest: q.Oldest,
+		Consumers: q.Consumers, ConsumersUnknown: q.ConsumersUnknown, Oldest: q.Oldest, NextDue: q.NextDue,
 	}
 	switch {
 	case q.Role != topology.RoleWork || q.Type == topology.Stream: // a stream does not report consumers

@@ -71,6 +71,9 @@ type Queue struct {
 	// Oldest is the timestamp that the publisher gave the message at the head. Zero: it gave none,
 	// or the queue is not a classic one.
 	Oldest time.Time `json:"oldest,omitzero"`
+	// NextDue is when the first message that RabbitMQ delays in the queue is due, by statistics up
+	// to 12 seconds old. Zero: none is known.
+	NextDue time.Time `json:"nextDue,omitzero"`
 }
 
 // Options say what a report is about.
@@ -81,6 +84,8 @@ type Options struct {
 	Filter Filter
 	// Traffic is what the statistics count of some queues.
 	Traffic Traffic
+	// InOutage are the work queues that are in outage, as processors tell.
+	InOutage map[string]topology.Began
 	// Command returns a command line of dlxctl to paste, from the words behind dlxctl. Nil: the
 	// words as they are.
 	Command func(words ...string) string
@@ -265,5 +270,8 @@ func (m *maker) add(q Queue) {
 	q.Messages, q.Consumers = u.Ready+u.Unacknowledged, u.Consumers
 	q.Unacknowledged, q.Other = u.Held(), u.Other
 	q.ConsumersUnknown, q.Oldest = u.ConsumersUnknown, u.Oldest
+	if u.Other > 0 { // else the statistics are older than that
+		q.NextDue = u.NextDue
+	}
 	m.out.Queues = append(m.out.Queues, q)
 }

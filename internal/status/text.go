@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -194,8 +195,8 @@ func (t *textWriter) folded(rows, n int, noun, why string) {
 		text.Choose(n, "it", "them"))))
 }
 
-// workTable writes rows of work queues. Owners, ages and what is neither ready nor unacknowledged
-// have columns only if there are any.
+// workTable writes rows of work queues. Owners, ages, due times and what is neither ready nor
+// unacknowledged have columns only if there are any.
 func (t *textWriter) workTable(rows []Work) {
 	owners := slices.ContainsFunc(t.r.Works, func(w Work) bool { return w.Owner != "" })
 	ages := slices.ContainsFunc(rows, func(w Work) bool { return t.age(w) != "-" })
@@ -205,6 +206,10 @@ func (t *textWriter) workTable(rows []Work) {
 	}
 	if ages {
 		head = append(head, "OLDEST")
+	}
+	dues := slices.ContainsFunc(rows, func(w Work) bool { return !w.NextDue.IsZero() })
+	if dues {
+		head = append(head, "NEXT DUE")
 	}
 	ready := slices.Index(head, "READY")
 	others := slices.ContainsFunc(rows, func(w Work) bool { return w.Other > 0 })
@@ -234,6 +239,9 @@ func (t *textWriter) workTable(rows []Work) {
 		if ages {
 			cells = append(cells, t.age(w))
 		}
+		if dues {
+			cells = append(cells, nextDue(w.NextDue, t.r.At))
+		}
 		table.Add(w.style(t.o.Style), cells...)
 	}
 	_ = table.Write(t.w, t.o.Width) // Flush reports an error
@@ -242,6 +250,9 @@ func (t *textWriter) workTable(rows []Work) {
 	}
 	if slices.ContainsFunc(rows, func(w Work) bool { return w.Native }) {
 		t.line(text.Paint(t.o.Style.Faint, "RETRYING with engine: native: RabbitMQ delays these messages in the queue itself, or is dead-lettering them"))
+	}
+	if dues {
+		t.line(text.Paint(t.o.Style.Faint, "NEXT DUE: when RabbitMQ delivers the first of them again, by statistics up to 12s old"))
 	}
 	uncounted := func(w Work) bool { return w.Backoff == topology.NoBackoff && w.Role != topology.RoleLegacy }
 	if slices.ContainsFunc(rows, uncounted) {
@@ -306,6 +317,18 @@ func (t *textWriter) age(w Work) string {
 	return text.Age(d)
 }
 
+// nextDue says in which time the first delayed message is due.
+func nextDue(due, now time.Time) string {
+	switch {
+	case due.IsZero():
+		return "-"
+	case due.After(now):
+		return "in " + text.Age(due.Sub(now))
+	default: // it was, when the broker counted
+		return "now"
+	}
+}
+
 // backoffs writes the table of backoffs, and counts those that it leaves out.
 func (t *textWriter) backoffs() {
 	if len(t.r.Backoffs) == 0 {
@@ -353,7 +376,7 @@ func (b Backoff) tiersText() string {
 	return strings.Join(parts, ", ")
 }
 
-// others writes the table of all queues that are no work queues, one by one.
+// others writes the table of all queues that are not work queues, one by one.
 func (t *textWriter) others() {
 	rows := text.Table{Numbers: 3, Whole: []int{0}}
 	rows.Add(t.o.Style.Strong, "GENERATED QUEUE", "ROLE", "DELAY", "MESSAGES", "UNACKED", "CONSUMERS")

@@ -161,6 +161,28 @@ func TestAll(t *testing.T) {
 	golden(t, "all.txt", written(t, r, status.TextOptions{All: true}, 60))
 }
 
+// Of what RabbitMQ delays itself the first due time is shown, where it delays anything now.
+func TestNextDue(t *testing.T) {
+	t.Parallel()
+	top := spectest.Compile(t, `
+version: 1
+name: shop
+backoff: {steady: {engine: native, tiers: [{delay: 1m, attempts: 3}]}}
+queues:
+  - {name: billing, backoff: steady}
+  - {name: mail, backoff: steady}
+  - {name: audit, backoff: steady}
+`)
+	usage := map[string]topology.Usage{
+		"billing": {Unacknowledged: 7, Other: 7, Consumers: 1, NextDue: read.Add(45 * time.Second)},
+		"mail":    {Unacknowledged: 2, Other: 1, Consumers: 1, NextDue: read.Add(-time.Second)},
+		"audit":   {Unacknowledged: 1, Consumers: 1, NextDue: read.Add(-time.Second)}, // it came back meanwhile
+	}
+	state := topology.State{VHost: "/", Version: "4.3.6", Have: top.Topology, Usage: usage}
+	r := status.Make(top, state, status.Options{At: read})
+	golden(t, "nextdue.txt", written(t, r, status.TextOptions{}, 60))
+}
+
 // Problems are red, notes are yellow, and a report without problems says so in green.
 func TestColors(t *testing.T) {
 	t.Parallel()
