@@ -114,9 +114,12 @@ type Report struct {
 // inputs.
 func Run(in Input) Report {
 	r := Report{VHost: in.State.VHost, Version: in.State.Version, For: in.For}
-	in = forLine(in)
+	in = withDown(forLine(in))
 	x := newIndex(in)
 	r.Fates = x.Fates()
+	for _, name := range in.State.Down {
+		delete(r.Fates, name)
+	}
 	if in.Live != nil {
 		r.Unseen = in.Live.Unseen
 	}
@@ -132,6 +135,21 @@ func Run(in Input) Report {
 	return r
 }
 
+// withDown returns the input with the queues whose node is down among the others: they exist, and
+// no node answers for them. Nothing else is known of them, so no other rule judges them.
+func withDown(in Input) Input {
+	if in.Live == nil || len(in.State.Down) == 0 {
+		return in
+	}
+	live := *in.Live
+	live.Leaderless = slices.Concat(live.Leaderless, in.State.Down)
+	in.Live, in.State.Have.Queues = &live, slices.Clone(in.State.Have.Queues)
+	for _, name := range in.State.Down {
+		in.State.Have.Queues = append(in.State.Have.Queues, topology.Queue{Name: name, Durable: true})
+	}
+	return in
+}
+
 // findings returns what the rules of an audit find, in any order.
 func (x *index) findings(in Input) []Finding {
 	var out []Finding
@@ -139,7 +157,9 @@ func (x *index) findings(in Input) []Finding {
 		if !c.runs(in) {
 			continue
 		}
-		found := c.find(x)
+		found := slices.DeleteFunc(c.find(x), func(f Finding) bool {
+			return c.ID != noLeader && f.Object.Kind == topology.KindQueue && slices.Contains(in.State.Down, f.Object.Name)
+		})
 		for i := range found {
 			f := &found[i]
 			f.Rule, f.VHost, f.Position = c.ID, in.State.VHost, in.Positions[f.Object]

@@ -250,7 +250,7 @@ func TestQuorumQueuesTakeRejectPublishDLXForDropHead(t *testing.T) {
 }
 
 // Policies that a broker has applied are in effect for the audit, too.
-func TestAPolicyThatIsInEffectIsNoFinding(t *testing.T) {
+func TestAPolicyThatIsInEffectIsNotAFinding(t *testing.T) {
 	t.Parallel()
 	target, _, _ := imported(t, `{"queues": [
   {"name": "billing", "durable": true, "auto_delete": false, "arguments": {"x-queue-type": "quorum"}},
@@ -278,4 +278,60 @@ func TestAPolicyThatIsInEffectIsNoFinding(t *testing.T) {
 		}).Findings
 		return len(findings) == 0
 	}, &findings)
+}
+
+// A queue whose node is down is not taken for missing, though RabbitMQ 4.3 does not list it. The
+// audit finds that no node answers for it, and nothing else about it.
+func TestAQueueThatIsDown(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	nodes := brokertest.Cluster(t)
+	target := nodes[0].VHost(t)
+	third := nodes[2].See(t, target).Channel(t)
+	if _, err := third.QueueDeclare("billing.dead", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := target.Channel(t).QueueDeclare("billing", true, false, false, false, amqp091.Table{
+		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := third.QueueBind("billing.dead", "dead", "amq.direct", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	e, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := management.New(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	nodes[2].Kill(t)
+	var state topology.State
+	brokertest.Eventually(t, "the queue to be down", func() bool {
+		if state, err = m.Inspect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return slices.Equal(state.Down, []string{"billing.dead"})
+	}, &state.Down)
+	live, err := m.Live(t.Context(), state, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := audit.Run(audit.Input{State: state, Live: &live})
+	if _, judged := r.Fates["billing.dead"]; judged || r.Fates["billing"] != audit.Kept {
+		t.Errorf("the fates are %v", r.Fates)
+	}
+	for _, f := range r.Findings {
+		missing := strings.Contains(f.Evidence, "no queue billing.dead")
+		isDown := f.Rule == "queue-without-leader"
+		if missing || isDown != (f.Object.Name == "billing.dead") {
+			t.Errorf("%s %s: %s", f.Rule, f.Object, f.Evidence)
+		}
+	}
+	if !finds(r, "queue-without-leader") {
+		t.Errorf("it does not say that the queue is down: %v", r.Findings)
+	}
 }

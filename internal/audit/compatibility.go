@@ -116,7 +116,7 @@ func delayedRetry() check {
 		ID: "delayed-retry-disregarded", Severity: Warning,
 		Title: "RabbitMQ accepts arguments of a delayed retry and does not follow them",
 		Why: "RabbitMQ 4.3 does not check the arguments of a delayed retry. With a wrong x-delayed-retry-type, or a wrong or " +
-			"missing x-delayed-retry-min, it redelivers a returned message at once. A wrong x-delayed-retry-max is no " +
+			"missing x-delayed-retry-min, it redelivers a returned message at once. A wrong x-delayed-retry-max is not a " +
 			"maximum, and one below the minimum is the delay. It refuses a policy with such keys.",
 		Fix: "Correct the arguments, or set the keys by a policy, which RabbitMQ checks.",
 		Hit: Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-delayed-retry-type": "all"`)},
@@ -147,13 +147,15 @@ func delayedPlugin() check {
 		ID: "delayed-plugin", Severity: Warning, Upgrade: Refused,
 		Source: "4.0.5 and 4.3.6 measured, without the plugin",
 		Title:  "Delayed messages are on one node only",
-		Why: "An exchange of type x-delayed-message holds messages in a table of one node, without a copy. They are in no " +
-			"queue: no count of a queue shows them, only messages_delayed of the exchange on a running broker. They are lost " +
+		Why: "An exchange of type x-delayed-message holds messages in a table of the node that received them, without a copy. " +
+			"They are in no queue, and no client can read them out, cancel or move them: the plugin tells their number alone " +
+			"(messages_delayed of the exchange), and each node counts its own (source of the plugin). They are lost " +
 			"with that node, or when the plugin is disabled. Nothing " +
 			"tells a publisher that a delayed message reaches no queue. No release of the plugin is for RabbitMQ 4.3, which " +
 			"refuses the exchange: there it is an error.",
 		Fix: "For retries use queues with a TTL, such as a backoff of dlxctl; for other messages a delay of dlxctl, which takes " +
-			"the header x-delay.",
+			"the header x-delay. Let publishers publish there, and wait until the exchange holds nothing, on each node, before " +
+			"you delete it, disable the plugin or upgrade. docs/delayed-messages.md has the steps.",
 		Hit: Example{Definitions: `{"exchanges": [{"name": "later", "type": "x-delayed-message", "durable": true,
   "arguments": {"x-delayed-type": "direct"}}]}`},
 		Miss: Example{Definitions: boundTo("topic", "order.*", "")},
@@ -163,13 +165,14 @@ func delayedPlugin() check {
 		}
 		f := Finding{
 			Evidence:    "exchange of type x-delayed-message",
-			Consequence: "messages that wait there are lost with the node that holds them",
-			Remedy:      "decide how messages should wait instead: retries in a backoff of dlxctl, other messages in a delay of dlxctl",
+			Consequence: "messages that wait there are lost with the node that holds them, and no client can read them out",
+			Remedy: "decide how messages should wait instead: retries in a backoff of dlxctl, other messages in a delay of dlxctl; " +
+				"let publishers publish there, and keep the plugin until the exchange holds nothing",
 		}
 		if x.in.Live != nil {
 			if n, known := x.in.Live.Delayed[e.Name]; known {
-				f.Evidence += fmt.Sprintf("; %s there now (messages_delayed)", text.Choose(n, "1 message waits",
-					text.Count(n, "message")+" wait"))
+				f.Evidence += fmt.Sprintf("; %s there now on the node that answered (messages_delayed)",
+					text.Choose(n, "1 message waits", text.Count(n, "message")+" wait"))
 			}
 		}
 		if x.State.AtLeast(4, 3) {

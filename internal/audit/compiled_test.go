@@ -97,3 +97,40 @@ func withoutLabels(t topology.Topology) topology.Topology {
 	}
 	return out
 }
+
+// A policy of another team that deletes a failed queue deletes what failed with it. What it lets
+// expire there, or drop, becomes a dead letter.
+func TestAPolicyOnAFailedQueue(t *testing.T) {
+	t.Parallel()
+	compiled, _, err := spec.Load([]spec.Source{{Name: "topology.yaml", Data: []byte(`
+version: 1
+name: shop
+backoff: {standard: {tiers: [10s]}}
+queues: [{name: billing, backoff: standard}]
+`)}}, func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{
+		topology.KeyExpires:       "lost, dead-letter-queue-deleted: all failed messages are lost after 1m without a consumer",
+		topology.KeyMessageTTL:    "kept",
+		topology.KeyMaxLength:     "kept",
+		topology.KeyDeliveryLimit: "kept",
+	} {
+		have := withoutLabels(compiled.Topology)
+		have.Policies = append(slices.Clone(have.Policies), topology.Policy{
+			Name: "team", Pattern: `^shop\.standard\.failed$`, ApplyTo: "queues",
+			Definition: topology.Arguments{key: int64(60000)},
+		})
+		report := audit.Run(audit.Input{State: topology.State{VHost: "/", Version: "4.3.6", Have: have}})
+		got := string(report.Fates["billing"])
+		for _, f := range report.Findings {
+			if f.Severity == audit.Error {
+				got += fmt.Sprintf(", %s: %s", f.Rule, f.Consequence)
+			}
+		}
+		if got != want {
+			t.Errorf("with %s: %s, not %s", key, got, want)
+		}
+	}
+}

@@ -269,7 +269,7 @@ func (t *trial) holds(after standing, changes []Change, gone []about) bool {
 	}
 	for name := range t.before.fates {
 		if _, there := after.fates[name]; !there && !deletes(changes, topology.Key{Kind: topology.KindQueue, Name: name}) {
-			return false // it is no work queue any more
+			return false // it is not a work queue any more
 		}
 	}
 	return true

@@ -191,7 +191,7 @@ func advices() map[string]advice {
 				binding("events", "order.*"), ""), "dead-letter-exchange-missing", "billing.retry",
 			[]string{"decide to which queue the messages that wait in billing.retry should go, declare the exchange back, and bind"},
 		},
-		"a missing target of a retry queue is no dead-letter queue": {
+		"a missing target of a retry queue is not a dead-letter queue": {
 			definitions(exchange("events", "topic"),
 				queue("billing", `"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.retry"`)+", "+
 					queue("billing.retry", `"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "biling"`),
@@ -211,7 +211,7 @@ func advices() map[string]advice {
 			"dead-letter-unrouted", "billing",
 			[]string{curl + "POST" + api + `bindings/%2F/e/dlx/q/billing_dlq"`},
 		},
-		"a pattern is no key of a direct exchange: a policy sets a key": {
+		"a pattern is not a key of a direct exchange: a policy sets a key": {
 			definitions(exchange("dlx", "direct")+", "+exchange("logs", "topic"),
 				queue("billing", `"x-dead-letter-exchange": "dlx"`),
 				binding("logs", "logs.*"), ""), "dead-letter-unrouted", "billing",

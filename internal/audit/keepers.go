@@ -37,9 +37,11 @@ func (q *queue) sources() string {
 	return "; queues that dead-letter here: " + from
 }
 
-// gives returns the settings with these arguments by which a dead-letter queue gives up messages.
+// gives returns the settings with these arguments by which a dead-letter queue gives up messages. A
+// failed queue of dlxctl gives up none but with itself: it dead-letters what it does not keep.
 func (q *queue) gives(arguments ...string) []policy.Loss {
-	if q.Role != topology.RoleDeadLetter {
+	failed := q.Made && q.Role == topology.RoleFailed && slices.Contains(arguments, topology.ArgExpires)
+	if q.Role != topology.RoleDeadLetter && !failed {
 		return nil
 	}
 	return slices.DeleteFunc(q.Losses(), func(l policy.Loss) bool { return !slices.Contains(arguments, l.Argument) })
@@ -92,7 +94,11 @@ func keeperDeleted() check {
 		}
 		if losses[0].Argument == topology.ArgExpires {
 			f.Evidence = q.argument(topology.ArgExpires) + q.sources()
-			f.Consequence = fmt.Sprintf("every dead letter is lost after %s without a consumer", text.Millis(losses[0].Limit))
+			lost := "every dead letter is"
+			if q.Role == topology.RoleFailed {
+				lost = "all failed messages are"
+			}
+			f.Consequence = fmt.Sprintf("%s lost after %s without a consumer", lost, text.Millis(losses[0].Limit))
 			f.Remedy, f.Tries = x.fixed(q, topology.ArgExpires), x.unsetting(q, topology.ArgExpires)
 		}
 		return f, true

@@ -184,9 +184,12 @@ func policyNotInEffect() check {
 	})}
 }
 
+// noLeader is the rule of queues that no node answers for.
+const noLeader = "queue-without-leader"
+
 func withoutLeader() check {
 	return check{Rule{
-		ID: "queue-without-leader", Severity: Error, Live: true,
+		ID: noLeader, Severity: Error, Live: true,
 		Title: "A queue has no leader",
 		Why: "No node answers for the queue: its nodes are down, or a majority of them is. Nothing can be published to it or " +
 			"consumed from it, and dead letters that are sent to it at most once are lost.",

@@ -62,7 +62,7 @@ func TestGroupsOfRules(t *testing.T) {
 	}
 	for _, id := range audit.GroupedRules() {
 		if i := slices.Index(ids, id); i < 0 {
-			t.Errorf("a group has %s, which is no rule, or is in two groups", id)
+			t.Errorf("a group has %s, which is not a rule, or is in two groups", id)
 		} else {
 			ids = slices.Delete(ids, i, i+1)
 		}

@@ -67,7 +67,7 @@ func TestTopicKeysOnABroker(t *testing.T) {
 }
 
 // RabbitMQ accepts queues that are neither durable nor exclusive, which it has deprecated: the rule
-// not-durable is no error. 4.3.6 has the deprecated feature transient_nonexcl_queues permitted.
+// not-durable is not an error. 4.3.6 has the deprecated feature transient_nonexcl_queues permitted.
 func TestTransientQueuesOnABroker(t *testing.T) {
 	t.Parallel()
 	brokertest.OnNewestLine(t)

@@ -70,7 +70,7 @@ func TestRulesAreDescribed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range rules {
 		if seen[r.ID] || !regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`).MatchString(r.ID) {
-			t.Errorf("%q is used twice, or is no name", r.ID)
+			t.Errorf("%q is used twice, or is not a name", r.ID)
 		}
 		seen[r.ID] = true
 		if r.Title == "" || r.Why == "" || r.Fix == "" || r.Severity == "" ||

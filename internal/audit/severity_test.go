@@ -63,7 +63,7 @@ func TestSeverityByLine(t *testing.T) {
 		live                   bool
 		want                   string
 	}{
-		{"4.2.1", "delayed-plugin", later, false, "warning: messages that wait there are lost with the node that holds them"},
+		{"4.2.1", "delayed-plugin", later, false, "warning: messages that wait there are lost with the node that holds them, and no client can read them out"},
 		{"4.3.6", "delayed-plugin", later, false, "error: RabbitMQ 4.3 refuses the exchange, and the import of a file with it"},
 		{
 			"4.3.6", "policy-refused", fmt.Sprintf(policies, `"foo": 1`), false,
@@ -185,7 +185,7 @@ func TestDelayedMessagesAreCounted(t *testing.T) {
   "exchanges": [{"name": "later", "type": "x-delayed-message", "arguments": {"x-delayed-type": "direct"}}]}`)
 	in.Rules, in.Live = []string{"delayed-plugin"}, &topology.Live{Delayed: map[string]int64{"later": 12}}
 	findings := audit.Run(in).Findings
-	if want := "exchange of type x-delayed-message; 12 messages wait there now (messages_delayed)"; len(findings) != 1 ||
+	if want := "exchange of type x-delayed-message; 12 messages wait there now on the node that answered (messages_delayed)"; len(findings) != 1 ||
 		findings[0].Evidence != want {
 		t.Errorf("%+v, want the evidence %q", findings, want)
 	}

@@ -176,7 +176,7 @@ func TestNativeRetriesAreProposed(t *testing.T) {
 	}
 }
 
-// What the federation plugin makes and deletes is no part of a topology.
+// What the federation plugin makes and deletes is not part of a topology.
 func TestFederationIsLeftOut(t *testing.T) {
 	t.Parallel()
 	const name = "federation: events -> rabbit@b"

@@ -54,7 +54,7 @@ func withDelays(queue, delivery string, strategy topology.Arguments) topology.St
 }
 
 // The delay queues of NServiceBus and Celery are named as such, in one line, and get no proposal.
-// They are no retry queues: their TTLs are in no backoff, and their exchanges are not in the file.
+// They are not retry queues: their TTLs are in no backoff, and their exchanges are not in the file.
 func TestDelaysOfFrameworks(t *testing.T) {
 	t.Parallel()
 	quorum := topology.Arguments{

@@ -88,7 +88,7 @@ func (v *view) turned() (turned, stay int) {
 // quorumIntro says what a file does that turns queues.
 func (w *writer) quorumIntro() {
 	turned, stay := w.turned()
-	w.comment(0, fmt.Sprintf("With this file, 'dlxctl migrate' replaces %s by %s under the same %s (replace: true). 'dlxctl plan' "+
+	w.comment(0, fmt.Sprintf("With this file, 'dlxctl apply' replaces %s by %s under the same %s (replace: true). 'dlxctl plan' "+
 		"shows that and no other change: exchanges, bindings, dead-lettering and other queues stay as they are.",
 		text.Count(turned, "classic queue"), text.Choose(turned, "a quorum queue", "quorum queues"),
 		text.Choose(turned, "name", "names")))

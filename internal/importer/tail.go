@@ -52,7 +52,7 @@ func (w *writer) listed(title string, lines []string) {
 	w.raw(0, "")
 	w.comment(0, title)
 	for _, s := range text.FirstLines(lines, maxListed) {
-		w.raw(0, "#   "+strings.Join(strings.Fields(s), " "))
+		w.raw(0, "#   "+strings.Join(words(s), " "))
 	}
 }
 

@@ -205,7 +205,7 @@ func afterWait(q *survey.Queue) string {
 	return "after " + text.Duration(ttl(q))
 }
 
-// asideText says what a queue is for that is no work queue.
+// asideText says what a queue is for that is not a work queue.
 func (v *view) asideText(q *survey.Queue) string {
 	said := map[topology.Role]string{
 		survey.Stream:           "A stream. It does not dead-letter.",

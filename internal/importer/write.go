@@ -68,9 +68,19 @@ func (w *writer) keep(err error) {
 	}
 }
 
+// words returns the words of prose for a comment. YAML allows no control characters in one, but a
+// name that the prose tells may have some.
+func words(prose string) []string {
+	out := strings.Fields(prose)
+	for i, word := range out {
+		out[i] = topology.Printable(word)
+	}
+	return out
+}
+
 // comment writes prose in lines that are not too long.
 func (w *writer) comment(depth int, prose string) {
-	rest := strings.Fields(prose)
+	rest := words(prose)
 	for len(rest) > 0 {
 		s := "#"
 		for len(rest) > 0 && (s == "#" || len(s)+1+len(rest[0])+2*depth <= width) {

@@ -116,7 +116,7 @@ func writableName(s string) bool { return utf8.ValidString(s) }
 func unwritableName(name string) string {
 	switch {
 	case !writableName(name):
-		return "has a name that is no UTF-8"
+		return "has a name that is not UTF-8"
 	case name == "." || name == "..":
 		return "has a name that no URL of the management API can hold"
 	case strings.ContainsAny(name, "\r\n"):

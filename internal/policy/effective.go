@@ -74,7 +74,7 @@ func DeliveryLimit(state topology.State, q topology.Queue, effective topology.Ar
 	switch {
 	case !set:
 		return defaultDeliveryLimit, since4
-	case limit < 0: // -1 is no limit since 4.0, and 0 before
+	case limit < 0: // -1 means no limit since 4.0, and 0 before
 		return 0, !since4
 	default:
 		return limit, true
@@ -82,7 +82,7 @@ func DeliveryLimit(state topology.State, q topology.Queue, effective topology.Ar
 }
 
 // DropsHead returns how many messages, and how many bytes of bodies, a queue may have before it
-// drops its oldest ones, by the arguments that Effective returns. Zero is no such limit.
+// drops its oldest ones, by the arguments that Effective returns. Zero is not such a limit.
 func DropsHead(effective topology.Arguments) (messages, bytes int64) {
 	overflow, _ := effective[topology.ArgOverflow].(string)
 	if strings.HasPrefix(overflow, "reject-publish") {
@@ -100,7 +100,14 @@ const DelaysNothing = "disabled"
 // time for which it does. It reports false if it withholds none. The type of a policy counts before
 // that of an argument (rabbit_quorum_queue.erl), and one without a minimum delays nothing.
 func DelayedRetry(state topology.State, q topology.Queue) (kind string, least time.Duration, ok bool) {
-	s := All(state)
+	return All(state).DelayedRetry(q)
+}
+
+// DelayedRetry is [DelayedRetry] with the policies of the set.
+func (s *Set) DelayedRetry(q topology.Queue) (kind string, least time.Duration, ok bool) {
+	if !s.state.AtLeast(4, 3) || q.Type() != topology.Quorum {
+		return "", 0, false
+	}
 	args := s.Effective(q)
 	kind, _ = q.Arguments["x-"+topology.KeyDelayedRetryType].(string)
 	for _, p := range s.InEffect(q) {
@@ -109,6 +116,6 @@ func DelayedRetry(state topology.State, q topology.Queue) (kind string, least ti
 		}
 	}
 	ms, _ := args["x-"+topology.KeyDelayedRetryMin].(int64)
-	ok = state.AtLeast(4, 3) && q.Type() == topology.Quorum && kind != "" && kind != DelaysNothing && ms > 0
+	ok = kind != "" && kind != DelaysNothing && ms > 0
 	return kind, time.Duration(ms) * time.Millisecond, ok
 }

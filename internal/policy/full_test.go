@@ -13,9 +13,10 @@ func TestFullAt(t *testing.T) {
 	for name, tc := range map[string]struct {
 		arguments, policy topology.Arguments
 		want              int64
+		drops             bool
 	}{
-		"no limit":             {},
-		"it drops":             {arguments: topology.Arguments{"x-max-length": int64(10)}},
+		"no limit":             {drops: true},
+		"it drops":             {arguments: topology.Arguments{"x-max-length": int64(10)}, want: 10, drops: true},
 		"refuses":              {arguments: topology.Arguments{"x-max-length": int64(10), "x-overflow": refuse}, want: 10},
 		"refuses, without end": {arguments: topology.Arguments{"x-overflow": refuse}},
 		"by policy": {
@@ -38,10 +39,10 @@ func TestFullAt(t *testing.T) {
 			if tc.policy != nil {
 				state.Have.Policies = []topology.Policy{{Name: "p", Pattern: "^q$", ApplyTo: "queues", Definition: tc.policy}}
 			}
-			if got := policy.FullAt(state, "q"); got != tc.want {
-				t.Errorf("it is full at %d, want %d", got, tc.want)
+			if got, refuses := policy.FullAt(state, "q"); got != tc.want || refuses == tc.drops {
+				t.Errorf("it is full at %d, want %d; it refuses more: %t", got, tc.want, refuses)
 			}
-			if got := policy.FullAt(state, "other"); got != 0 {
+			if got, _ := policy.FullAt(state, "other"); got != 0 {
 				t.Errorf("a queue that is not there is full at %d", got)
 			}
 		})

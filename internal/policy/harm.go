@@ -57,17 +57,20 @@ func Consequence(q topology.Queue, key string, definition topology.Arguments, qu
 	if !moves {
 		to, moves = definition[topology.KeyDeadLetterExchange].(string)
 	}
-	tier := q.Label.Role == topology.RoleRetry
-	one, all := "a retry whose queue cannot accept it", "retries"
-	if q.Label.Delay != "" {
-		one, all = "a message that the due queue cannot accept", "messages"
+	tier, part := q.Label.Role == topology.RoleRetry, PartOf(q)
+	one := "a retry whose queue cannot accept it"
+	if part != "" {
+		one = "a message that the due queue cannot accept"
 	}
 	unit := "messages"
 	if key == topology.KeyMaxLengthBytes {
 		unit = "bytes"
 	}
 	switch {
-	case key == topology.KeyMessageTTL && tier:
+	case key == topology.KeyMessageTTL && part == Level:
+		return fmt.Sprintf("end the wait in %s after %s, so that messages wait there again and again until they are due", queues,
+			text.Millis(number))
+	case key == topology.KeyMessageTTL && tier && part != Timer:
 		return fmt.Sprintf("end the wait in %s after %s", queues, text.Millis(number))
 	case key == topology.KeyMessageTTL && moves:
 		return fmt.Sprintf("move the messages in %s to the exchange %s after %s", queues, text.Name(to), text.Millis(number))
@@ -79,21 +82,26 @@ func Consequence(q topology.Queue, key string, definition topology.Arguments, qu
 		return fmt.Sprintf("move messages of %s that were returned more than %d times to the exchange %s", queues, number, text.Name(to))
 	case key == topology.KeyDeliveryLimit:
 		return fmt.Sprintf("drop messages from %s that were returned more than %d times", queues, number)
-	case key == topology.KeyOverflow && tier:
+	case key == topology.KeyOverflow && (tier || part == Intake):
 		return fmt.Sprintf("turn off the at-least-once dead-lettering of %s (overflow %s), so that %s is lost", queues, topology.FormatValue(v), one)
 	case key == topology.KeyOverflow:
 		return fmt.Sprintf("set the overflow of %s to %s, contrary to the file", queues, topology.FormatValue(v))
 	case key == topology.KeyDelayedRetryType:
 		least, _ := definition[topology.KeyDelayedRetryMin].(int64)
 		return fmt.Sprintf("hide messages that are returned to %s for %s or longer", queues, text.Millis(least))
-	case key == topology.KeyDeadLetterRoutingKey && q.Label.Delay != "":
+	case key == topology.KeyDeadLetterRoutingKey && part == Intake:
+		return fmt.Sprintf("give every message that expires in %s the routing key %s, also when it is due", queues, topology.FormatValue(v))
+	case key == topology.KeyDeadLetterRoutingKey && (part == Level || part == Timer):
 		return fmt.Sprintf("give every message that leaves %s the routing key %s, also when it is due", queues, topology.FormatValue(v))
 	case key == topology.KeyDeadLetterRoutingKey:
 		return fmt.Sprintf("send every retry that leaves %s to the routing key %s instead of its work queue", queues,
 			topology.FormatValue(v))
-	case tier && (refuses || q.Type() == topology.Quorum):
-		return fmt.Sprintf("refuse %s in %s above %d %s, and hold up the others", all, queues, number, unit)
-	case tier:
+	case part == Level && refuses:
+		return fmt.Sprintf("refuse messages in %s above %d %s, so that they wait in shorter levels, or where they come from, and are late",
+			queues, number, unit)
+	case tier && part == "" && (refuses || q.Type() == topology.Quorum):
+		return fmt.Sprintf("refuse retries in %s above %d %s, and hold up the others", queues, number, unit)
+	case tier && part == "":
 		return fmt.Sprintf("end the wait of the oldest retry in %s above %d %s", queues, number, unit)
 	case refuses:
 		return fmt.Sprintf("refuse messages for %s above %d %s", queues, number, unit)
@@ -116,15 +124,20 @@ func overflow(q topology.Queue, definition topology.Arguments) string {
 	return other
 }
 
-// Cell returns what a key of a policy does to queues of a role. It is the zero Cell
-// for a key that is not judged.
-func (s *Set) Cell(key string, role topology.Role) Cell { return s.cells[cellKey{key, role}] }
+// Cell returns what a key of a policy does to a queue with its label. It is the zero Cell for a key
+// that is not judged.
+func (s *Set) Cell(key string, q topology.Queue) Cell {
+	if c, special := s.cells[cellKey{key, q.Label.Role, PartOf(q)}]; special {
+		return c
+	}
+	return s.cells[cellKey{key, q.Label.Role, ""}]
+}
 
 // Harms returns the keys of a policy that are harmful for a generated queue, sorted.
 func (s *Set) Harms(q topology.Queue, definition topology.Arguments) []string {
 	var out []string
 	for key, v := range definition {
-		if s.Cell(key, q.Label.Role).Effect == Harmful && s.changes(q, key, v) {
+		if s.Cell(key, q).Effect == Harmful && s.changes(q, key, v) {
 			out = append(out, key)
 		}
 	}
@@ -160,14 +173,12 @@ func (s *Set) worst(
 	return best, keys, found
 }
 
-// mayHarm reports whether a policy has a key that is harmful for some role: as a
-// rule none has, and no queue need be looked at.
+// mayHarm reports whether a policy has a key that is harmful for some queue: as a rule none has,
+// and no queue need be looked at.
 func (s *Set) mayHarm(p topology.Policy) bool {
-	for key := range p.Definition {
-		for _, role := range ProtectedRoles() {
-			if s.Cell(key, role).Effect == Harmful {
-				return true
-			}
+	for of, cell := range s.cells {
+		if _, set := p.Definition[of.key]; set && cell.Effect == Harmful {
+			return true
 		}
 	}
 	return false

@@ -40,22 +40,22 @@ func (s *Set) drops(q topology.Queue) bool {
 		}
 	}
 	byDefault := !limited && s.state.Major() >= 4
-	// -1 is no limit since 4.0, and 0 before.
+	// -1 means no limit since 4.0, and 0 before.
 	unlimited := limit == topology.Unlimited || limit < 0 && s.state.Major() >= 4
 	return !deadLetters && (byDefault || limited && !unlimited)
 }
 
-// FullAt returns how many messages a queue holds when it refuses more, by its
-// arguments and the policies in effect. Zero: it does not count messages, does not
-// refuse any, or does not exist.
-func FullAt(state topology.State, queue string) int64 {
+// FullAt returns how many messages a queue holds when it is full, by its arguments and
+// the policies in effect, and whether it then refuses more, or drops its oldest. Zero:
+// it does not count messages, or does not exist.
+func FullAt(state topology.State, queue string) (limit int64, refuses bool) {
 	s := All(state)
 	for _, q := range state.Have.Queues {
 		if q.Name != queue {
 			continue
 		}
 		overflow, _ := q.Arguments[topology.ArgOverflow].(string)
-		limit, _ := q.Arguments[topology.ArgMaxLength].(int64)
+		limit, _ = q.Arguments[topology.ArgMaxLength].(int64)
 		for _, p := range s.InEffect(q) {
 			if chosen, ok := p.Definition[topology.KeyOverflow].(string); ok && overflow == "" {
 				overflow = chosen
@@ -64,9 +64,7 @@ func FullAt(state topology.State, queue string) int64 {
 				limit = n
 			}
 		}
-		if strings.HasPrefix(overflow, "reject-publish") {
-			return limit
-		}
+		refuses = strings.HasPrefix(overflow, topology.RejectPublish)
 	}
-	return 0
+	return limit, refuses
 }

@@ -139,10 +139,18 @@ func (t *trace) enter(q *Queue, m route.Message) Fate {
 	case q == t.start || q.Role == topology.RoleWork || q.Type() == topology.Stream:
 		return Kept
 	case q.Role == topology.RoleFailed && q.Made:
+		if fate := t.wait(q, m); fate != Kept { // by a policy of others
+			return fate
+		}
 		return t.exhaust(q)
 	case q.Generated():
 		return Kept
 	}
+	return t.wait(q, m)
+}
+
+// wait returns what happens to a message in a queue in which no consumer looks at it.
+func (t *trace) wait(q *Queue, m route.Message) Fate {
 	if slices.ContainsFunc(q.Losses(), policy.Loss.Deletes) {
 		t.way.Discards = q.Name // it is deleted with its messages
 		return Lost

@@ -30,7 +30,7 @@ type Feeder struct {
 	// Others are the other queues that still dead-letter to the feeder, and Returned those of them
 	// whose messages come back from it. Both are sorted.
 	Others, Returned []string
-	// Exchanges route messages to the feeder that are no dead letters. They are sorted.
+	// Exchanges route messages to the feeder that are not dead letters. They are sorted.
 	Exchanges []string
 
 	keyed bool // only messages with the name of the fed queue as their key come to it from here
@@ -125,7 +125,7 @@ func (s *Survey) open(f *Feeder, found map[string]*Feeder, fed string) []string 
 	return out
 }
 
-// addUsers sets who else uses the feeders of a queue. An unused feeder is no user of the next
+// addUsers sets who else uses the feeders of a queue. An unused feeder is not a user of the next
 // one.
 func (s *Survey) addUsers(list []Feeder, fed string) {
 	unused := map[string]bool{fed: true}

@@ -64,7 +64,8 @@ func (s *Survey) setChains() {
 	}
 }
 
-// FailedFrom are the queues of From that are no delay queues: what comes from those has not failed.
+// FailedFrom are the queues of From that are not delay queues: what comes from those has not
+// failed.
 func (q *Queue) FailedFrom() []string {
 	return slices.DeleteFunc(slices.Clone(q.From), func(name string) bool { return q.host.queues[name].Role == Delay })
 }
@@ -131,7 +132,7 @@ func (s *Survey) mixedExchanges() map[string]bool {
 	return mixed
 }
 
-// isBusiness reports whether messages that are no dead letters come to a queue by its bindings.
+// isBusiness reports whether messages that are not dead letters come to a queue by its bindings.
 func (s *Survey) isBusiness(q *Queue, mixed map[string]bool) bool {
 	return slices.ContainsFunc(q.Bindings, func(b topology.Binding) bool {
 		e := s.exchanges[b.Source]

@@ -195,7 +195,7 @@ func TestTypicalShapes(t *testing.T) {
  "bindings": [{"source": "rest", "destination": "others", "destination_type": "queue", "routing_key": ""}]}`,
 			[]string{"warning expires-into-nothing others"},
 		},
-		"a name of a queue is no pattern": {
+		"a name of a queue is not a pattern": {
 			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `}],
  "queues": [{"name": "in", ` + plain + `, "arguments": {"x-dead-letter-exchange": ""}}, {"name": "#", ` + plain + `, "arguments": {}}],
  "bindings": [

@@ -63,7 +63,7 @@ type Queue struct {
 	fate    Fate
 	arrived map[Keys]bool
 	from    map[string]bool
-	// business is true if messages that are no dead letters come by bindings.
+	// business is true if messages that are not dead letters come by bindings.
 	business bool
 }
 
@@ -193,7 +193,7 @@ func (q *Queue) Refuses() bool {
 	return overflow != "" && overflow != policy.DropHead && q.Type() != topology.Stream
 }
 
-// Business reports whether messages that are no dead letters come to the queue by its bindings.
+// Business reports whether messages that are not dead letters come to the queue by its bindings.
 func (q *Queue) Business() bool { return q.business }
 
 // Temporary reports whether a queue is made for one connection or one consumer: its loss is meant.
