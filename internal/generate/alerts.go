@@ -57,8 +57,8 @@ const (
 type AlertOptions struct {
 	// VHost is the virtual host of the topology.
 	VHost string
-	// Processors is how many processes should consume each failed queue. With fewer than 2 there
-	// is no alert about a process that is missing while another one runs.
+	// Processors is how many processes should consume each failed queue. With fewer than 2
+	// there is no alert about a process that is missing while another one runs.
 	Processors int
 	// Backlog is how many ready messages a work queue with consumers may have for 15 minutes. Zero:
 	// there is no alert about more.
@@ -226,15 +226,19 @@ func (a *alerts) failedQueues() {
 		}, "severity", severity, "backoff", l.Name)
 	}
 	for _, d := range a.t.Delays {
-		for _, queue := range d.Queues() {
+		for _, queue := range d.Read() {
 			up := selector("dlxctl_consumer_up", "topology", a.t.Name, "queue", queue)
+			severity, so := a.worst(anyQueue), "wait there and become late"
+			if queue == d.Timer {
+				severity, so = byDay(severity), "leave it after "+text.Duration(topology.TimerTTL)+", and may become late"
+			}
 			a.add(Rule{
 				Alert: "DlxctlProcessorDown",
 				Expr:  "sum by (topology, queue) (" + up + ") == 0 or absent(" + up + ")",
 				For:   "5m",
 				Annotations: about("no processor is consuming {{ $labels.queue }}",
-					"No dlxctl process consumes it, or Prometheus scrapes none: messages of the delay "+literal(d.Name)+" wait there and become late. No message is lost. /readyz of the process shows the reason."),
-			}, "severity", a.worst(anyQueue))
+					"No dlxctl process consumes it, or Prometheus scrapes none: messages of the delay "+literal(d.Name)+" "+so+". No message is lost. /readyz of the process shows the reason."),
+			}, "severity", severity)
 		}
 	}
 }

@@ -134,8 +134,10 @@ func notes(d Declaration, mark string) string {
 // twice returns what a service does about a message that comes twice.
 func twice() []string {
 	return []string{
-		"A message may come twice. If that does harm, save its message-id in the same transaction",
-		"as the work, and do nothing if it is saved already. Save what is done, not what was seen.",
+		"A message may come twice. once skips it if this process has finished it: one of the last",
+		"10,000, with the same message-id, type, key and body. Other consumers, and this one after a",
+		"restart, do not know of it. If that does harm, save its message-id in the same transaction as",
+		"the work, and do nothing if it is saved already. Save what is done, not what was seen.",
 	}
 }
 

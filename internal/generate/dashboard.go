@@ -9,8 +9,12 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Dashboard is a Grafana dashboard, as far as dlxctl fills it in.
+// Dashboard is a Grafana dashboard, as far as dlxctl fills it in. The gallery of Grafana reads what
+// it needs: a version of Grafana, a data source and plugins.
 type Dashboard struct {
+	Inputs        []any          `json:"__inputs"`
+	Requires      []Required     `json:"__requires"`
+	Description   string         `json:"description"`
 	UID           string         `json:"uid"`
 	Title         string         `json:"title"`
 	Tags          []string       `json:"tags"`
@@ -20,6 +24,14 @@ type Dashboard struct {
 	Time          map[string]any `json:"time"`
 	Templating    map[string]any `json:"templating"`
 	Panels        []Panel        `json:"panels"`
+}
+
+// Required is what Grafana must have to show a dashboard.
+type Required struct {
+	Type    string `json:"type"`
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
 }
 
 // Panel is a panel of a dashboard.
@@ -57,7 +69,16 @@ func MakeDashboard(t topology.Compiled, vhost string) Dashboard {
 	d := dashboard{t: t, vhost: vhost}
 	sum := sha256.Sum256([]byte(t.Name + " " + vhost))
 	d.out = Dashboard{
-		UID: "dlxctl-" + hex.EncodeToString(sum[:8]), Title: "dlxctl: " + t.Name, Tags: []string{"dlxctl", "rabbitmq"},
+		Inputs: []any{}, // the variable datasource is one that a person chooses
+		Requires: []Required{
+			{"grafana", "grafana", "Grafana", "10.0.0"},
+			{"datasource", "prometheus", "Prometheus", "1.0.0"},
+			{"panel", "stat", "Stat", ""},
+			{"panel", "timeseries", "Time series", ""},
+		},
+		Description: "Dead letters and retries of the topology " + t.Name + ", from 'dlxctl generate dashboard'.",
+		UID:         "dlxctl-" + hex.EncodeToString(sum[:8]), Title: "dlxctl: " + t.Name,
+		Tags:          []string{"dlxctl", "rabbitmq"},
 		SchemaVersion: 39, Editable: true, Refresh: "30s", Time: map[string]any{"from": "now-6h", "to": "now"},
 		Templating: map[string]any{"list": []any{map[string]any{
 			"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus",
@@ -65,6 +86,7 @@ func MakeDashboard(t topology.Compiled, vhost string) Dashboard {
 	}
 	d.overview()
 	d.flow()
+	d.delays()
 	d.depths()
 	return d.out
 }
@@ -157,12 +179,13 @@ func (d *dashboard) flow() {
 			Expr:         "sum by (queue, tier) (rate(" + of("dlxctl_messages_retried_total") + "[5m])) * 60",
 			LegendFormat: "{{queue}} {{tier}}",
 		})
+	confirm := of("dlxctl_publish_confirm_seconds_bucket")
 	d.panel(Panel{
 		Type: "timeseries", Title: "Confirms of the broker",
 		Description: "Time until the broker confirms the copy of a message.",
 	}, 12, 8, "s",
-		Target{Expr: quantile("0.5", of("dlxctl_publish_confirm_seconds_bucket")), LegendFormat: "median {{backoff}}"},
-		Target{Expr: quantile("0.99", of("dlxctl_publish_confirm_seconds_bucket")), LegendFormat: "99% {{backoff}}"})
+		Target{Expr: quantile("0.5", "backoff", confirm), LegendFormat: "median {{backoff}}"},
+		Target{Expr: quantile("0.99", "backoff", confirm), LegendFormat: "99% {{backoff}}"})
 	d.panel(Panel{
 		Type: "timeseries", Title: "In flight",
 		Description: "Messages from failed queues whose copy is not confirmed yet.",
@@ -171,8 +194,39 @@ func (d *dashboard) flow() {
 		Target{Expr: "max(" + of("dlxctl_connection_blocked") + ")", LegendFormat: "blocked by an alarm"})
 }
 
-func quantile(q, buckets string) string {
-	return "histogram_quantile(" + q + ", sum by (backoff, le) (rate(" + buckets + "[5m])))"
+func quantile(q, by, buckets string) string {
+	return "histogram_quantile(" + q + ", sum by (" + by + ", le) (rate(" + buckets + "[5m])))"
+}
+
+// delays adds what waits in the delays, and how late it comes.
+func (d *dashboard) delays() {
+	if len(d.t.Delays) == 0 {
+		return
+	}
+	var queues []string
+	for _, x := range d.t.Delays {
+		queues = append(queues, x.Queues()...)
+		for _, l := range x.Levels {
+			queues = append(queues, l.Queue)
+		}
+	}
+	slices.Sort(queues)
+	d.panel(Panel{
+		Type: "timeseries", Title: "Delayed messages",
+		Description: "In the intake queue until the processor reads them, in a level until their time is " +
+			"over, or in the timer, and in the due queue between them.",
+	}, 12, 8, "short",
+		Target{
+			Expr:         "max by (queue) (" + queuesOf(metricMessages, d.vhost, queues) + ") > 0",
+			LegendFormat: "{{queue}}",
+		})
+	late := selector("dlxctl_delayed_late_seconds_bucket", "topology", d.t.Name)
+	d.panel(Panel{
+		Type: "timeseries", Title: "How late delayed messages come",
+		Description: "Up to a second is usual with engine: levels, as messages wait in whole seconds there.",
+	}, 12, 8, "s",
+		Target{Expr: quantile("0.5", "delay", late), LegendFormat: "median {{delay}}"},
+		Target{Expr: quantile("0.99", "delay", late), LegendFormat: "99% {{delay}}"})
 }
 
 func (d *dashboard) depths() {

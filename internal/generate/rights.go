@@ -99,6 +99,9 @@ func applying(t topology.Compiled) Grant {
 		*list = append(*list, generatedPattern(t, r.Name))
 	}
 	g.Write = append(g.Write, covered(t)...) // to bind and unbind the queues that services have declared
+	if len(t.Replace) > 0 {
+		g.switching(t)
+	}
 	for _, list := range lists {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
@@ -107,6 +110,19 @@ func applying(t topology.Compiled) Grant {
 		g.Note = "If plan overrides a policy of another team (docs/policies.md), apply needs the tag policymaker too."
 	}
 	return g
+}
+
+// switching adds what it takes to move a queue with a switch exchange: its policy, the exchange and
+// the hold, all with the prefix of the topology. A queue that is replaced under its name is read.
+func (g *Grant) switching(t topology.Compiled) {
+	for _, name := range t.Replace {
+		g.Read = append(g.Read, generatedPattern(t, name))
+	}
+	generated := generatedPattern(t, topology.UnroutableName(t.Name))
+	g.Configure, g.Write, g.Read = append(g.Configure, generated), append(g.Write, generated), append(g.Read, generated)
+	if !slices.Contains(g.Tags, policymaker) {
+		g.Tags = append(g.Tags, policymaker)
+	}
 }
 
 // migrating needs what applying does, policies for the switch, and the legacy
@@ -127,18 +143,13 @@ func migrating(t topology.Compiled) Grant {
 		g.Write = append(g.Write, legacy)
 		g.Read = append(g.Read, legacy, successor)
 	}
-	for _, name := range t.Replace { // under its name
+	if len(t.Replace) > 0 { // under its name
 		g.User = "migrator"
-		g.Read = append(g.Read, generatedPattern(t, name))
 	}
-	generated := generatedPattern(t, topology.UnroutableName(t.Name)) // the switches, and where the drain publishes to
-	g.Configure, g.Write, g.Read = append(g.Configure, generated), append(g.Write, generated), append(g.Read, generated)
+	g.switching(t)
 	for _, list := range []*Alternatives{&g.Configure, &g.Write, &g.Read} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
-	}
-	if !slices.Contains(g.Tags, policymaker) {
-		g.Tags = append(g.Tags, policymaker)
 	}
 	return g
 }
@@ -163,6 +174,9 @@ func processing(t topology.Compiled) Grant {
 			g.Write = append(g.Write, exactly(l.Queue))
 		}
 		g.Read = append(g.Read, exactly(d.Intake), exactly(d.Due))
+		if d.Timer != "" {
+			g.Read = append(g.Read, exactly(d.Timer))
+		}
 	}
 	if len(t.Backoffs)+len(t.Delays) > 0 {
 		g.Write = append(g.Write, exactly(topology.UnroutableName(t.Name)))
@@ -325,7 +339,7 @@ func pulling(t topology.Compiled) Grant {
 }
 
 // DeskRights returns the grants for people at the desk of a virtual host without a topology file,
-// to read and to act, by the names that t has.
+// to read, to act, and to act in work queues too, by the names that t has.
 func DeskRights(t DeskObjects) []Grant {
 	names := func(list []string) Alternatives { return text.Each(list, exactly) }
 	own, parked := exactly(topology.HoldName(t.Name, ""))+".*", exactly(topology.ParkedName(t.Name))
@@ -350,7 +364,11 @@ func DeskRights(t DeskObjects) []Grant {
 		actor.Write = append(actor.Write, exactly(topology.ReturnExchangeName(t.Name)), unroutable)
 		actor.Read = append(actor.Read, exactly(topology.FailedExchangeName(t.Name)), unroutable)
 	}
-	return []Grant{reader, actor}
+	puller := pulling(topology.Compiled{})
+	puller.Configure, puller.Write = slices.Clone(actor.Configure), slices.Clone(actor.Write)
+	puller.Read = slices.Concat(actor.Read, names(t.Work), names(t.Sought))
+	puller.Note += " Write on the default exchange permits to publish to every queue of the virtual host."
+	return []Grant{reader, actor, puller}
 }
 
 // IsForDesk reports whether a grant is for a person at the desk.
@@ -368,8 +386,8 @@ type DeskObjects struct {
 	// message is returned.
 	DeadLetters []string
 	Limited     bool
-	// Work are the queues to which messages go back.
-	Work []string
+	// Work are the queues to which messages go back, and Sought those in which one is looked for.
+	Work, Sought []string
 }
 
 // covered returns expressions for the names of the queues that matches cover, and for more: how the

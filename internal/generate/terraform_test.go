@@ -187,7 +187,7 @@ func TestTerraformBringsMessagesOnlyWhenTheSafetyNetExists(t *testing.T) {
 	}
 	for _, address := range net {
 		if !slices.Contains(later, address) {
-			t.Errorf("the safety net has %s, which is no resource of the module, or waits itself", address)
+			t.Errorf("the safety net has %s, which is not a resource of the module, or waits itself", address)
 		}
 	}
 }
