@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +24,10 @@ type applyCommand struct {
 	lock   lockFlags
 	yes    bool
 	wait   time.Duration // for retired tiers to be empty; zero does not wait
-	settle time.Duration // between two steps of a changed backoff
+	settle time.Duration // between two steps of a changed backoff, or of a queue that is replaced
+	// parallel is how many queues are replaced under their names at a time.
+	parallel int
+	command  *cobra.Command
 	// question asks for confirmation.
 	question string
 	// process is the command that starts a processor. Empty: dlxctl process.
@@ -54,11 +56,19 @@ apply creates objects in an order in which every message has a destination at ea
 moment, and deletes them in reverse order. If it is interrupted or fails, it prints what
 is done and what is not; run it again to continue.
 
+A queue that RabbitMQ cannot change is replaced under its own name, with --allow
+replaces-queue=QUEUE or replace: true in the file, just as 'dlxctl migrate' does it: after
+the other changes, --parallel at a time, and before those that need the new queue. One that
+waits or fails stops no other, and a table in the end says what became of each. --allow
+drops-routing=QUEUE replaces it although publishers send to its name, and --allow
+stops-consumers=QUEUE ends that although consumers are missing.
+
 Only one apply per topology runs at a time. A second one fails, and prints who holds the
 lock.
 
-Exit codes: 0 done, 1 failed and nothing was written, 3 blocked, 4 some changes were
-written but not all, 130 interrupted before the first write.`,
+Exit codes: 0 done, 1 failed and nothing was written, 2 all is written, but a queue that is
+replaced waits for its consumers: run it again, 3 blocked, 4 some changes were written but
+not all, 130 interrupted before the first write.`,
 		Example:     "  dlxctl apply\n  dlxctl plan --save plan.json && dlxctl apply plan.json\n  dlxctl apply --yes -f topology/\n  dlxctl apply --yes --allow drops-routing=billing",
 		Args:        planFile,
 		Annotations: map[string]string{outputsAnnotation: "text json markdown"},
@@ -78,15 +88,20 @@ written but not all, 130 interrupted before the first write.`,
 				saved = &read
 				setSource(c.Flags(), read.Source)
 			}
-			k.process = shellLine(c, "process")
+			if err := checkParallel(k.parallel); err != nil {
+				return err
+			}
+			k.process, k.command = shellLine(c, "process"), c
 			return k.run(c.Context(), saved)
 		},
 	}
 	c.Flags().BoolVar(&k.yes, "yes", false, "skip confirmation; required without a terminal")
 	c.Flags().DurationVar(&k.settle, "settle", 500*time.Millisecond,
-		"pause between two steps of a changed backoff, for the broker to settle")
+		"pause between two steps of a changed backoff or a replaced queue, for the broker to settle")
+	c.Flags().IntVar(&k.parallel, "parallel", 1,
+		"how many queues to replace under their names at a time; each takes up to 4 connections")
 	addWait(c.Flags(), &k.wait,
-		"wait until retired tiers are empty, then delete them; --wait=10m gives up after 10m").NoOptDefVal = "true"
+		"wait until retired tiers are empty, then delete them; --wait=10m gives up after 10m; also how long to wait for the consumers of replaced queues (without --wait 10m)").NoOptDefVal = "true"
 	k.plan.add(c.Flags())
 	k.lock.add(c.Flags())
 	return c
@@ -162,19 +177,10 @@ func (k *applyCommand) carry(ctx context.Context, r *apply.Runner, run func(cont
 	show := &reporter{k: k, files: files, forget: func() bool { return true }}
 	defer func() { show.forget() }()
 	r.Reporter = show
-	err := run(ctx)
-	if len(show.replaced) > 0 {
-		show.Notice(topology.Printable(fmt.Sprintf("apply does not replace %s; to do so: dlxctl migrate %s %s",
-			text.Some(show.replaced), strings.Join(text.Each(show.replaced, text.ShellQuote), " "), k.consentTo(show.replaced))))
+	if k.command != nil { // it is none for destroy, which wants no queue
+		r.Replacer = k.replacer(ctx, r, show)
 	}
-	return err
-}
-
-// consentTo returns the flags that allow migrate to replace queues.
-func (k *applyCommand) consentTo(queues []string) string {
-	return strings.Join(text.Each(queues, func(queue string) string {
-		return plan.Consent{Hazard: topology.ReplacesQueue, Object: queue}.Flag()
-	}), " ")
+	return run(ctx)
 }
 
 // wanted returns the topology to apply and its broker: those of a saved plan, with its options, or
@@ -204,19 +210,15 @@ func readSaved(path string) (planview.Saved, error) {
 
 // reporter shows a run of apply: results on stdout, the rest on stderr.
 type reporter struct {
-	k        *applyCommand
-	files    bool        // what is applied are the files
-	replaced []string    // queues that are to be replaced under their names, with consent
-	forget   func() bool // the notice of Ctrl-C, which holds from the first write to the end of the run
+	k       *applyCommand
+	files   bool        // what is applied are the files
+	planned plan.Plan   // what was shown
+	forget  func() bool // the notice of Ctrl-C, which holds from the first write to the end of the run
 }
 
 // Planned shows the plan.
 func (r *reporter) Planned(p plan.Plan) error {
-	for _, c := range p.Changes {
-		if c.ReplacesQueue() && slices.Contains(p.Replacements(r.k.plan.options.Allow), c.Name) {
-			r.replaced = append(r.replaced, c.Name)
-		}
-	}
+	r.planned = p
 	if !p.Empty() && r.k.app.output == "text" {
 		p.Unprocessed = nil // the last line of the run says it
 	}
@@ -235,7 +237,7 @@ func (r *reporter) Confirm(ctx context.Context) error {
 	if r.k.yes {
 		return nil
 	}
-	return r.k.app.ask(ctx, r.k.question)
+	return r.k.ask(ctx, r.planned)
 }
 
 // Progress shows how many of the changes are written.

@@ -187,7 +187,8 @@ func legacyQueues(t topology.Compiled) []string {
 	return out
 }
 
-// deskTargets are what names dead letters: a work queue behind an @, or a dead-letter queue.
+// deskTargets are what names messages for the desk: a work queue behind an @, a dead-letter queue,
+// or a delay.
 func deskTargets(t topology.Compiled) []string {
 	var out []string
 	for _, name := range t.WorkQueueNames() {
@@ -197,6 +198,9 @@ func deskTargets(t topology.Compiled) []string {
 		if q.Label.Role == topology.RoleDeadLetter || q.Label.Role == topology.RoleUnroutable {
 			out = append(out, q.Name)
 		}
+	}
+	for _, d := range t.Delays {
+		out = append(out, d.Name)
 	}
 	return out
 }

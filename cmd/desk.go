@@ -36,8 +36,8 @@ replay, edit, park, restore, discard, pull and import change nothing without --y
 how many messages they looked at and chose, where these would go, and the command line
 that does it.
 
-Without a topology file, all commands but pull, comment and park --past-keep find the
-dead-letter queues on the broker. Bodies are hidden then, unless --show-bodies is given, or a
+Without a topology file, all commands but comment and park --past-keep find the dead-letter
+queues on the broker. Bodies are hidden then, unless --show-bodies is given, or a
 file desk.yaml, which has only the key messages, says what is masked.
 
 QUEUE is a queue of the virtual host. @WORKQUEUE is the dead-letter queue of a work queue,

@@ -2,7 +2,11 @@ package cmd
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -49,70 +53,176 @@ func (k *deskAct) addTarget(f *pflag.FlagSet) {
 	f.StringVar(&k.ask.Key, "key", "", "routing `KEY` for --to exchange:NAME")
 }
 
-// placed resolves the queue that the command works on.
-type placed func(*desk.Desk) (deskPlace, error)
+// placed resolves the queues that the command works on: several for a delay.
+type placed func(context.Context, *desk.Desk) ([]deskPlace, error)
 
 func named(argument string) placed {
-	return func(d *desk.Desk) (deskPlace, error) { return placeOf(d, argument) }
+	return func(ctx context.Context, d *desk.Desk) ([]deskPlace, error) { return deskPlaces(ctx, d, argument) }
 }
 
-// proposeIn proposes what the flags ask for in a queue, and executes it with --yes.
+// proposeIn proposes what the flags ask for in the queues, and executes it with --yes.
 func (k *deskAct) proposeIn(c *cobra.Command, args []string, where placed) error {
 	d, closeDesk, err := k.app.openAct(c.Context(), k.choose)
 	if err != nil {
 		return err
 	}
 	defer closeDesk()
-	place, err := where(d)
+	places, err := where(c.Context(), d)
 	if err != nil {
 		return err
 	}
-	k.ask.Selection = k.choose.in(place)
-	r, err := k.choose.withLook(k.ask.Request(time.Now()))
+	if len(places) != 1 && k.app.output == "json" {
+		return usageError{fmt.Errorf("-o json is for one queue, and messages of the delay wait in %d; name one of its levels",
+			len(places))}
+	}
+	requests, err := k.requests(c.Context(), d, places)
 	if err != nil {
 		return err
 	}
-	return k.execute(c, args, d, r)
+	return k.execute(c, args, d, requests...)
 }
 
-// execute shows what a run would do, and does it with --yes.
-func (k *deskAct) execute(c *cobra.Command, args []string, d *desk.Desk, r desk.Request) error {
+// requests returns the request for each place. Of several places, only those that have a message
+// with one of the handles get one, if there are handles.
+func (k *deskAct) requests(ctx context.Context, d *desk.Desk, places []deskPlace) (out []desk.Request, err error) {
+	handles, located := k.choose.Handles, map[string][]string{}
+	several := len(places) > 1 && len(handles) > 0
+	if several {
+		o, err := k.choose.look()
+		if err != nil {
+			return nil, err
+		}
+		queues := text.Each(places, func(p deskPlace) string { return p.queue })
+		if located, err = d.Locate(ctx, queues, handles, o); err != nil {
+			return nil, err
+		}
+		found := slices.Concat(slices.Collect(maps.Values(located))...)
+		for _, h := range handles {
+			if !slices.Contains(found, h) {
+				return nil, fmt.Errorf("%w: no message that waits there has the handle %s; list them again", desk.ErrRefused, h)
+			}
+		}
+	}
+	for _, place := range places {
+		k.ask.Selection = k.choose.in(place)
+		if several {
+			if k.ask.Handles = located[place.queue]; len(k.ask.Handles) == 0 {
+				continue
+			}
+		}
+		r, err := k.choose.withLook(k.ask.Request(time.Now()))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// execute shows what a run for each request would do, and does it with --yes. --limit and --expect
+// count the messages of all.
+func (k *deskAct) execute(c *cobra.Command, args []string, d *desk.Desk, requests ...desk.Request) error {
 	var err error
 	if d.Allow, err = k.allow.queues(); err != nil {
 		return err
 	}
-	p, err := d.Propose(c.Context(), r)
+	all, err := k.propose(c.Context(), d, requests)
 	if err != nil {
 		return err
 	}
-	again := ""
-	if p.Chosen > 0 && len(p.Refusals) == 0 && !k.yes {
-		again = commandLine(c, args, "--yes", "--expect", strconv.Itoa(p.Chosen))
-	}
-	if err := k.show(p, again); err != nil {
+	if err := k.showAll(c, args, all); err != nil {
 		return err
 	}
-	if k.app.output == "text" && len(p.Drops) > 0 && len(p.Refusals) == 1 {
+	switch {
+	case k.yes && c.Flags().Changed("expect") && all.chosen != k.expect:
+		return fmt.Errorf("%w: --expect is %d, but %s chosen; nothing was moved; look again without --yes",
+			desk.ErrRefused, k.expect, text.Choose(all.chosen, "1 message is", fmt.Sprintf("%d messages are", all.chosen)))
+	case all.refusals > 0:
+		return fmt.Errorf("%w: nothing was moved; see %s above", desk.ErrRefused,
+			text.Choose(all.refusals, "the reason", "the reasons"))
+	}
+	var failed, unreached error
+	for i, p := range all.list {
+		if k.yes && p.Chosen > 0 {
+			w := k.app.watchRun(c.Context(), p.Request.Action)
+			result, err := d.Execute(c.Context(), p, w.progress)
+			w.finish()
+			ended := err == nil && result.Left == 0
+			failed = errors.Join(failed, k.app.finishRun(c, byResume, p.Request.Action, result, err))
+			if rest := all.list[i+1:]; !ended && len(rest) > 0 {
+				fmt.Fprintln(k.app.stderr, "nothing was taken from:", text.List(text.Each(rest,
+					func(p desk.Proposal) string { return text.Name(p.Request.Queue) })))
+			}
+			if !ended {
+				break
+			}
+		}
+		unreached = cmp.Or(unreached, p.Request.Unreached(p.Looked, p.Chosen))
+	}
+	return cmp.Or(failed, unreached)
+}
+
+// proposals are what a command would do, by queue.
+type proposals struct {
+	list             []desk.Proposal
+	chosen, refusals int
+	drops            []string // the queues that may drop messages, each once
+	dropping         int      // how many of the refusals are for that
+}
+
+// propose makes the proposals. Of several requests, it leaves out those that choose nothing of all
+// that they have looked at.
+func (k *deskAct) propose(ctx context.Context, d *desk.Desk, requests []desk.Request) (out proposals, err error) {
+	for _, r := range requests {
+		if r.Limit > 0 && out.chosen > 0 {
+			if r.Limit -= out.chosen; r.Limit == 0 {
+				break
+			}
+		}
+		p, err := d.Propose(ctx, r)
+		if err != nil {
+			return out, err
+		}
+		if len(requests) > 1 && p.Chosen+len(p.Refusals) == 0 && r.Unreached(p.Looked, 0) == nil {
+			continue
+		}
+		out.list, out.drops = append(out.list, p), append(out.drops, p.Drops...)
+		out.chosen, out.refusals = out.chosen+p.Chosen, out.refusals+len(p.Refusals)
+		if len(p.Drops) > 0 {
+			out.dropping++
+		}
+	}
+	slices.Sort(out.drops)
+	out.drops = slices.Compact(out.drops)
+	return out, nil
+}
+
+// showAll writes the proposals, and the command line that does them.
+func (k *deskAct) showAll(c *cobra.Command, args []string, all proposals) error {
+	again := ""
+	if all.chosen > 0 && all.refusals == 0 && !k.yes {
+		again = commandLine(c, args, "--yes", "--expect", strconv.Itoa(all.chosen))
+	}
+	for i, p := range all.list {
+		next := ""
+		if i == len(all.list)-1 {
+			next = again
+		}
+		if err := k.show(p, next); err != nil {
+			return err
+		}
+	}
+	if len(all.list) == 0 {
+		fmt.Fprintln(k.app.stdout, "0 chosen")
+	}
+	if k.app.output == "text" && all.dropping > 0 && all.dropping == all.refusals {
 		var more []string
 		if k.yes {
-			more = []string{"--yes", "--expect", strconv.Itoa(p.Chosen)}
+			more = []string{"--yes", "--expect", strconv.Itoa(all.chosen)}
 		}
-		fmt.Fprintln(k.app.stdout, "to accept the loss:", allowLine(c, p.Drops, more...))
+		fmt.Fprintln(k.app.stdout, "to accept the loss:", allowLine(c, all.drops, more...))
 	}
-	switch {
-	case k.yes && c.Flags().Changed("expect") && p.Chosen != k.expect:
-		return fmt.Errorf("%w: --expect is %d, but %s chosen; nothing was moved; look again without --yes",
-			desk.ErrRefused, k.expect, text.Choose(p.Chosen, "1 message is", fmt.Sprintf("%d messages are", p.Chosen)))
-	case len(p.Refusals) > 0:
-		return fmt.Errorf("%w: nothing was moved; see %s above", desk.ErrRefused,
-			text.Choose(len(p.Refusals), "the reason", "the reasons"))
-	case !k.yes || p.Chosen == 0:
-		return p.Request.Unreached(p.Looked, p.Chosen)
-	}
-	w := k.app.watchRun(c.Context(), r.Action)
-	result, err := d.Execute(c.Context(), p, w.progress)
-	w.finish()
-	return cmp.Or(k.app.finishRun(c, byResume, r.Action, result, err), p.Request.Unreached(p.Looked, p.Chosen))
+	return nil
 }
 
 // show writes a proposal. again is the command line that does it.

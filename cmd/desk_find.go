@@ -11,6 +11,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -83,11 +84,11 @@ func (a *app) findMessage(
 		queues = append(queues, topology.ParkedName(name), topology.UnroutableName(name))
 	}
 	if len(args) > 1 {
-		place, err := placeOf(d, args[1])
+		places, err := deskPlaces(ctx, d, args[1])
 		if err != nil {
 			return found, err
 		}
-		queues = []string{place.queue}
+		queues = text.Each(places, func(p deskPlace) string { return p.queue })
 	}
 	err = d.Find(ctx, queues, args[0], o, func(m deadletter.Message, v deadletter.View) error {
 		found.message, found.view = m, v

@@ -3,6 +3,7 @@ package cmd
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,8 @@ from which they came; after 30 days the broker deletes them.
 
 --past-keep chooses the dead letters that are older than the topology file keeps them,
 dead: {keep: 30d}. Without a queue it does so in each dead-letter queue that has a keep.
-Their age counts from their last failure: what restore moved back is as old as before.
+Their age counts from their last failure: what restore moved back is as old as before. With
+--yes it first continues a run of --past-keep that was interrupted in the same queues.
 
 Without --yes, park shows what it would do.`,
 		Example: "  dlxctl desk park @billing --where 'error contains \"no such customer\"' --reason TICKET-12\n" +
@@ -85,7 +87,7 @@ func (k *deskParkCommand) parkOld(c *cobra.Command, args []string) error {
 			desk.ErrRefused)
 	}
 	now := time.Now()
-	var failed error
+	failed := k.continueOld(c, d, keeps)
 	for _, keep := range keeps {
 		if c.Context().Err() != nil {
 			break
@@ -99,6 +101,51 @@ func (k *deskParkCommand) parkOld(c *cobra.Command, args []string) error {
 		}
 	}
 	return failed
+}
+
+// continueOld continues what an earlier --past-keep has left undone in some queues, as a program
+// that runs each night has no person to do it: one that was killed while it took messages keeps
+// each later one from taking from the queue. Other runs are for a person to continue or return.
+func (k *deskParkCommand) continueOld(c *cobra.Command, d *desk.Desk, keeps []topology.Keep) error {
+	runs, err := d.Runs(c.Context())
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, r := range runs {
+		i := slices.IndexFunc(keeps, func(keep topology.Keep) bool { return keep.Queue == r.Queue })
+		if i < 0 || r.Keep == 0 || r.Active || c.Context().Err() != nil {
+			continue
+		}
+		failed = errors.Join(failed, k.continueRun(c, d, r, keeps[i]))
+	}
+	return failed
+}
+
+// continueRun continues a run that has left something undone.
+func (k *deskParkCommand) continueRun(c *cobra.Command, d *desk.Desk, r desk.Run, keep topology.Keep) error {
+	said := *k.app
+	if k.app.output == "json" { // stdout is for the result of the command
+		said.output, said.stdout = "text", k.app.stderr
+	}
+	switch was := fmt.Sprintf("the run %s was interrupted while it parked messages of %s", r.ID, text.Name(r.Queue)); {
+	case keep.Age > r.Keep: // messages that it has taken may be young now
+		return fmt.Errorf("%w: %s that were older than %s, and keep is %s now\n  to put them back: %s\n  to park them: %s",
+			desk.ErrRefused, was, text.Duration(r.Keep), text.Duration(keep.Age),
+			deskLine(c, "run", byReturn, r.ID, "--yes"), deskLine(c, "run", byResume, r.ID, "--yes"))
+	case !k.yes:
+		_, err := fmt.Fprintf(said.stdout, "%s; with --yes it is continued first\n", was)
+		return err
+	default:
+		fmt.Fprintf(said.stdout, "%s; continuing it\n", was)
+	}
+	w := said.watchRun(c.Context(), r.Action)
+	result, err := d.Resume(c.Context(), r.ID, nil, w.progress)
+	w.finish()
+	if err == nil && result.Ended && result.Chosen == 0 { // it had taken nothing, or sent all
+		return nil
+	}
+	return said.finishRun(c, byResume, r.Action, result, err)
 }
 
 // parkOldOf parks what is older than its queue keeps it.
@@ -115,7 +162,7 @@ func (k *deskParkCommand) parkOldOf(
 	if err != nil {
 		return err
 	}
-	r.Until = now.Add(-keep.Age).UTC()
+	r.Until, r.Keep = now.Add(-keep.Age).UTC(), keep.Age
 	if k.app.output == "text" {
 		fmt.Fprintf(k.app.stdout, "%s keeps dead letters for %s; older are those that failed before %s\n",
 			text.Name(keep.Queue), text.Duration(keep.Age), r.Until.Format(time.RFC3339))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,7 +34,10 @@ func (a *app) openDesk(ctx context.Context, k chooseFlags) (d *desk.Desk, closeD
 	if err != nil {
 		return nil, nil, err
 	}
-	return a.deskOf(ctx, t, k.messages)
+	if d, closeDesk, err = a.deskOf(ctx, t, k.messages); err == nil && d.Found != nil {
+		fmt.Fprintln(a.stderr, d.Found)
+	}
+	return d, closeDesk, err
 }
 
 // openToLook is openDesk for a command that looks for messages in several queues, each within o.
@@ -162,9 +166,17 @@ func (a *app) openRuns(ctx context.Context, name string, failures bool) (d *desk
 	return a.deskWith(ctx, t, reader)
 }
 
+// keepsAll reports whether all queues of a topology keep the dead-lettering that they have, as in a
+// file of import: where their dead letters are, only the broker tells.
+func keepsAll(t topology.Compiled) bool {
+	made := func(q topology.Queue) bool { return !q.External }
+	return len(t.Queues) > 0 && len(t.WorkQueues)+len(t.Matches) == 0 && !slices.ContainsFunc(t.Queues, made)
+}
+
 // deskWith opens the desk of a topology, which reads messages with reader; nil reads none. Which
-// queues a match covers is read from the broker. The returned function waits for the records of the
-// runs that have ended, and says which of them could not be written.
+// queues a match covers, and all dead-letter queues if [keepsAll], are read from the broker. The
+// returned function waits for the records of the runs that have ended, and says which of them could
+// not be written.
 func (a *app) deskWith(ctx context.Context, t topology.Compiled, reader *deadletter.Reader) (
 	*desk.Desk, func(), error,
 ) {
@@ -186,6 +198,13 @@ func (a *app) deskWith(ctx context.Context, t topology.Compiled, reader *deadlet
 	if reader != nil {
 		reader.Known = deadletter.Knows(t)
 		reader.Known.Route = d.Route
+	}
+	if keepsAll(t) { // what is found is of no topology
+		if err := d.Discover(ctx, topology.DeskName); err != nil {
+			s.Close()
+			return nil, nil, err
+		}
+		d.Found.File, d.Found.Masked = t.Name, true
 	}
 	var unrecorded []string
 	d.Unrecorded = func(run string, err error) {
@@ -212,9 +231,15 @@ type deskPlace struct {
 func deskQueue(t topology.Compiled, argument string) (deskPlace, error) {
 	name, ofWork := strings.CutPrefix(argument, "@")
 	w, isWork := t.WorkQueue(name)
+	delay, isDelay := namedDelay(t, argument)
 	switch {
+	case isDelay:
+		return deskPlace{}, usageError{fmt.Errorf("%q is a delay, and this command is for one queue; name a level of it, such as %s",
+			name, delay.Levels[0].Queue)}
 	case ofWork && isWork:
 		return deskPlace{queue: w.DeadLetterQueue, work: w.Name}, nil
+	case ofWork && slices.ContainsFunc(t.Queues, func(q topology.Queue) bool { return q.External && q.Name == name }):
+		return deskPlace{}, usageError{fmt.Errorf("queue %q has deadLetterBy: unmanaged; name its dead-letter queue in place of %s", name, argument)}
 	case ofWork:
 		return deskPlace{}, usageError{noWorkQueue(t, name)}
 	case isWork:
@@ -250,6 +275,28 @@ func placeOf(d *desk.Desk, argument string) (deskPlace, error) {
 		return deskPlace{}, usageError{fmt.Errorf("%w; %s", err, fix)}
 	}
 	return deskPlace{}, usageError{fmt.Errorf("%w; 'dlxctl desk' lists those that were found; name the queue without @", err)}
+}
+
+// deskPlaces is placeOf for a command that takes a delay by its name, too: that is all queues in
+// which its messages wait. There may be none.
+func deskPlaces(ctx context.Context, d *desk.Desk, argument string) ([]deskPlace, error) {
+	if delay, ok := namedDelay(d.Topology, argument); ok && delay.Timer != "" {
+		return nil, usageError{fmt.Errorf("%q is a delay with engine: native, and RabbitMQ shows no client the messages that it delays; 'dlxctl status' counts them",
+			argument)}
+	} else if ok {
+		queues, err := d.Waiting(ctx, delay)
+		return text.Each(queues, func(name string) deskPlace { return deskPlace{queue: name} }), err
+	}
+	place, err := placeOf(d, argument)
+	return []deskPlace{place}, err
+}
+
+// namedDelay returns the delay that an argument names, unless a queue of the topology has the name.
+func namedDelay(t topology.Compiled, argument string) (topology.Delay, bool) {
+	if slices.ContainsFunc(t.Queues, func(q topology.Queue) bool { return q.Name == argument }) {
+		return topology.Delay{}, false
+	}
+	return t.Delay(argument)
 }
 
 // only returns the expression that chooses what where chooses, among the messages of the work
@@ -314,7 +361,7 @@ func findRun(ctx context.Context, d *desk.Desk, id string) (desk.Run, error) {
 		}
 		names = append(names, r.ID)
 	}
-	err = fmt.Errorf("%w: no run %q is in progress; it has ended, or never was", desk.ErrRefused, id)
+	err = fmt.Errorf("%w: no run %q is in progress; it has ended, or it never existed", desk.ErrRefused, id)
 	switch fix := topology.DidYouMean(id, names, ""); {
 	case fix != "":
 		return desk.Run{}, fmt.Errorf("%w; %s", err, fix)

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,6 +26,9 @@ pull holds what is ready in the queue. The consumers wait for that time, seconds
 and then get the other messages in their order. It does that twice: to look, and to take. What
 a consumer holds cannot be taken.
 
+Without a topology file, the dead-letter queue is the only one of the work queue that is found
+on the broker.
+
 pull refuses a queue where other messages would lose their order, or be dropped; docs/looking.md
 says which. Without --yes, it shows what it would do.`,
 		Example: "  dlxctl desk pull billing --where 'body.customer == 4711'\n" +
@@ -40,16 +44,17 @@ says which. Without --yes, it shows what it would do.`,
 			if s := k.choose.Selection; s.Where == "" && len(s.Handles) == 0 && s.Since == "" && s.Until == "" && s.Limit == 0 {
 				return usageError{errors.New("no message is chosen; pass --where, --handle, --since, --until or --limit")}
 			}
-			if err := a.needsFile("desk pull"); err != nil {
-				return err
-			}
-			return k.proposeIn(c, args, func(*desk.Desk) (deskPlace, error) { return livePlace(args[0]) })
+			return k.proposeIn(c, args, func(context.Context, *desk.Desk) ([]deskPlace, error) {
+				place, err := livePlace(args[0])
+				return []deskPlace{place}, err
+			})
 		},
 	}
 	f := c.Flags()
 	k.choose.addChoice(f)
 	k.choose.addHold(c)
 	k.choose.addCost(f)
+	k.choose.addUnfiled(c)
 	k.choose.addLimit(f, 0, "choose so many messages at most, from the head of the queue; 0 is all")
 	k.addConsent(f)
 	k.allow.add(f)

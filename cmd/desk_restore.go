@@ -1,6 +1,8 @@
 package cmd
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
@@ -39,8 +41,8 @@ func parkedOrQueue(c *cobra.Command, args []string) error {
 
 // run restores messages of the topology's parked queue, or of the queue that args name.
 func (k *deskRestoreCommand) run(c *cobra.Command, args []string) error {
-	where := func(d *desk.Desk) (deskPlace, error) {
-		return deskPlace{queue: topology.ParkedName(d.Topology.Name)}, nil
+	where := func(_ context.Context, d *desk.Desk) ([]deskPlace, error) {
+		return []deskPlace{{queue: topology.ParkedName(d.Topology.Name)}}, nil
 	}
 	if len(args) == 1 {
 		where = named(args[0])

@@ -129,7 +129,7 @@ func namesSubcommand(c *cobra.Command, args []string) bool {
 	return slices.ContainsFunc(c.Commands(), func(sub *cobra.Command) bool { return slices.Contains(args, sub.Name()) })
 }
 
-// behindDashes returns the end of a command line with arguments that are no subcommands.
+// behindDashes returns the end of a command line with arguments that are not subcommands.
 func behindDashes(args []string) string {
 	words := []string{" --"}
 	for _, arg := range args {

@@ -9,10 +9,11 @@ import (
 // addLimits adds the flags that limit how fast messages are sent, and when sending stops. Their
 // defaults are what l has.
 func addLimits(f *pflag.FlagSet, l *desk.Limits) {
-	f.StringVar(&l.Rate, "rate", l.Rate, "`RATE` at which messages are sent, such as 10/s or 600/m; none is no limit")
+	f.StringVar(&l.Rate, "rate", l.Rate, "`RATE` at which messages are sent, such as 10/s or 600/m; none means no limit")
 	f.StringVar(&l.Ramp, "ramp", l.Ramp,
 		"`SIZES` of the first batches; each must succeed before the next is sent; none sends no batches")
-	f.IntVar(&l.MaxWaiting, "max-waiting", l.MaxWaiting, "pause while the target queue holds more messages; 0 is no limit")
+	f.IntVar(&l.MaxWaiting, "max-waiting", l.MaxWaiting,
+		"pause while the target queue holds more messages; 0 means no limit")
 	f.StringVar(&l.StopOn, "stop-on", l.StopOn,
 		"stop after so many repeated `FAILURES`, or after a share of the sent messages such as 20%; never stops in the batches of --ramp only")
 	f.IntVar(&l.InFlight, "in-flight", l.InFlight,

@@ -104,13 +104,15 @@ func TestDeskUsageErrors(t *testing.T) {
 	}
 }
 
-// A pull is refused without a topology file, before the broker is asked.
-func TestAPullNeedsAFile(t *testing.T) {
+// What only the topology file tells is refused without it, before the broker is asked.
+func TestWhatNeedsAFile(t *testing.T) {
 	t.Parallel()
-	code, said := runWith(t, []string{"desk", "pull", "billing", "--limit", "1"}, "")
-	if code != exitBlocked || !strings.Contains(said, "dlxctl import > topology.yaml") ||
-		strings.Contains(said, "does not exist") {
-		t.Errorf("desk pull exits with %d and prints\n%s", code, said)
+	for _, command := range []string{"desk park --past-keep", "desk comment 0123456789ab known"} {
+		code, said := runWith(t, strings.Fields(command), "")
+		if code != exitBlocked || !strings.Contains(said, "dlxctl import > topology.yaml") ||
+			strings.Contains(said, "does not exist") {
+			t.Errorf("%s exits with %d and prints\n%s", command, code, said)
+		}
 	}
 }
 

@@ -155,7 +155,7 @@ func meantFlag(c *cobra.Command, name string) string {
 }
 
 // warnOfUnknownVariables warns of variables with dlxctl's prefix that set nothing: a typo
-// in the name would otherwise go unnoticed. It is no error, because other tools may use
+// in the name would otherwise go unnoticed. It is not an error, because other tools may use
 // the prefix too. The values may be secrets and are not shown.
 func warnOfUnknownVariables(stderr io.Writer, environ []string, root *cobra.Command) {
 	known := map[string]bool{}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A file that -f names twice, or in a folder too, is no second topology. import reads no topology
-// file, and the variables of the flags, which are for all commands, do not matter to it.
+// A file that -f names twice, or in a folder too, is not a second topology. import reads no
+// topology file, and the variables of the flags, which are for all commands, do not matter to it.
 func TestFilesThatAreNamedInVain(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{

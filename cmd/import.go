@@ -49,7 +49,7 @@ With --adopt, dlxctl declares the queues and exchanges itself, and sets the dead
 work queues. plan then shows what is blocked, because arguments of a queue cannot change.
 
 With --adopt --as quorum, the file turns each classic queue that can be one into a quorum queue,
-which 'dlxctl migrate' replaces under its own name (replace: true), and changes nothing else. A
+which 'dlxctl apply' replaces under its own name (replace: true), and changes nothing else. A
 comment says of each other classic queue why it stays.
 
 Definitions with several virtual hosts give a file for each that has queues or exchanges: pass
@@ -115,7 +115,7 @@ func (k *importCommand) check() error {
 	}
 	var err error
 	if k.options.Match, err = regexp.Compile(k.match); err != nil {
-		return usageError{fmt.Errorf("--match is no regular expression: %w", err)}
+		return usageError{fmt.Errorf("--match is not a regular expression: %w", err)}
 	}
 	return nil
 }
@@ -202,7 +202,7 @@ func (k *importCommand) suitable(state topology.State, r importer.Result) (impor
 	o := k.options
 	o.Keep = map[string]string{}
 	for name, why := range migrate.Unsuitable(want, state, r.Turned) {
-		o.Keep[name] = "dlxctl migrate refuses to replace it: " + why + "."
+		o.Keep[name] = "dlxctl refuses to replace it: " + why + "."
 	}
 	return importer.Import(state, o)
 }

@@ -34,6 +34,7 @@ func newInit(a *app) *cobra.Command {
   filter    what is requeued comes back later, and what is rejected is dead-lettered at once
   deadline  like tiers, and what no consumer takes in time is dead-lettered
   discard   like tiers, then it is deleted
+  priority  like tiers, and comes back behind new messages, if its consumer says so
   elsewhere a failed message waits, and then comes to another queue, with consumers of its own
   native    RabbitMQ 4.3.1 or later delays the retries itself, and no processor is needed
 

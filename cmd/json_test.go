@@ -97,8 +97,9 @@ func documents() []document {
 		},
 		{
 			"A run of several migrations",
-			[]string{"migrate"},
-			"What became of each queue, with `--match` or `--parallel`.",
+			[]string{"migrate", "apply"},
+			"What became of each queue, with `--match` or `--parallel`. `apply` prints it behind the\n" +
+				"plan, as a document of its own, if it replaces queues under their names.",
 			migrate.ResultDocument{},
 		},
 		{

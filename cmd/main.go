@@ -33,10 +33,10 @@ const (
 	// failed, and nothing was written; try: something differs from what trace predicts; validate
 	// --strict: there are warnings
 	exitFailed = 1
-	// plan --detailed-exitcode: there are changes or drift; migrate: it waits for publishers,
-	// consumers or tiers; run it again; desk: stopped with messages left in the hold of a run; audit:
-	// there are findings as bad as --fail-on; trace: the message is lost; verify: there are problems;
-	// status --exit-code: there is a problem
+	// plan --detailed-exitcode: there are changes or drift; migrate, and apply that replaces a queue:
+	// it waits for publishers, consumers or tiers; run it again; desk: stopped with messages left in
+	// the hold of a run; audit: there are findings as bad as --fail-on; trace: the message is lost;
+	// verify: there are problems; status --exit-code: there is a problem
 	exitPending = 2
 	// refused, and nothing was written or moved: a change is blocked, or needs an --allow; with
 	// --skip-blocked the rest was done; desk: it would do harm, or --expect names another number
@@ -151,10 +151,11 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	case unfinished || part || stopped && partial.Wrote():
 		return exitPartial
+	case errors.Is(err, plan.ErrBlocked) || errors.Is(err, plan.ErrHazard): // and the rest may wait
+		return exitBlocked
 	case rest || errors.Is(err, migrate.ErrWaiting):
 		return exitPending
-	case errors.Is(err, plan.ErrBlocked) || errors.Is(err, plan.ErrHazard) || errors.Is(err, migrate.ErrRefused) ||
-		errors.Is(err, desk.ErrRefused):
+	case errors.Is(err, migrate.ErrRefused) || errors.Is(err, desk.ErrRefused):
 		return exitBlocked
 	case ctx.Err() != nil:
 		return exitInterrupted

@@ -33,6 +33,7 @@ type migrateCommand struct {
 	dryRun, yes bool
 	write       bool // edit the file
 	allow       []string
+	delayed     delayedFlags
 	output      migrateOutput
 }
 
@@ -75,6 +76,11 @@ other. A table in the end says what became of each: how many messages came to it
 of these may be doubled, how long messages waited in the hold, and how long after the
 deletion the queue got messages again. Run the same command again to go on.
 
+--from-delayed replaces an exchange of the plugin for delayed messages by a delay of the file,
+which the argument names if it has several: it checks that a processor reads the delay and
+that its messages reach what is bound to the exchange, waits until the exchange holds nothing
+on each node and no message has come for --idle, and deletes it.
+
 For a queue that is named like a subcommand, write 'dlxctl migrate -- LEGACY...'.
 
 Exit codes: 0 done, 1 failed and nothing was written, 2 waiting for publishers, consumers
@@ -86,6 +92,7 @@ first write.`,
 		RunE:        k.run,
 	}
 	k.moveFlags(c.Flags())
+	k.delayed.add(c.Flags())
 	abort := &cobra.Command{
 		Use: "abort [LEGACY...]", SuggestFor: []string{"rollback", "undo"},
 		Short: "Roll back unfinished migrations",
@@ -145,7 +152,7 @@ func (k *migrateCommand) moveFlags(f *pflag.FlagSet) {
 	f.DurationVar(&k.runner.Settle, "settle", 500*time.Millisecond, "pause between two steps, for the broker to settle")
 	f.StringVar(&k.drain, "drain", "idle", "when to move the remaining messages: idle (without consumers) or now")
 	k.runner.Wait = 10 * time.Minute
-	addWait(f, &k.runner.Wait, "how long to wait for publishers, consumers and tiers; true is no limit")
+	addWait(f, &k.runner.Wait, "how long to wait for publishers, consumers and tiers; true means no limit")
 	f.DurationVar(&k.runner.Idle, "idle", 30*time.Second,
 		"how long no message may have arrived before a legacy queue is deleted")
 	f.BoolVar(&k.runner.Forward, "forward", false,
@@ -163,16 +170,25 @@ func (k *migrateCommand) allowFlag(f *pflag.FlagSet, one string) {
 // mostParallel is how many queues may be moved at a time.
 const mostParallel = 64
 
+// checkParallel checks --parallel.
+func checkParallel(n int) error {
+	if n < 1 || n > mostParallel {
+		return usageError{fmt.Errorf("--parallel is %d; write a number from 1 to %d", n, mostParallel)}
+	}
+	return nil
+}
+
 // read checks the flags. given says that --parallel is among them.
 func (k *migrateCommand) read(given bool) error {
 	stages := words(migrate.Stages())
+	if err := checkParallel(k.parallel); err != nil {
+		return err
+	}
 	switch {
 	case !slices.Contains(stages, k.until):
 		return usageError{fmt.Errorf("--until is %q; write %s", k.until, strings.Join(stages, ", "))}
 	case k.suffix == "":
 		return usageError{errors.New("--suffix is empty; write a suffix, because the successor needs another name")}
-	case k.parallel < 1 || k.parallel > mostParallel:
-		return usageError{fmt.Errorf("--parallel is %d; write a number from 1 to %d", k.parallel, mostParallel)}
 	case k.app.output == "markdown" && !k.dryRun:
 		return usageError{errors.New("-o markdown needs --dry-run; pass both")}
 	case k.drain != "idle" && k.drain != "now":
@@ -215,13 +231,13 @@ func (k *migrateCommand) readAllowed() error {
 func (k *migrateCommand) checkAllowed(want topology.Compiled, what string, queues []string) error {
 	for _, c := range k.runner.Allow {
 		if c.Hazard != topology.DropsRouting && c.Object != "" && !slices.Contains(ownQueues(want), c.Object) {
-			return usageError{fmt.Errorf("--allow names %q, which is no queue of the file that dlxctl declares", c.Object)}
+			return usageError{fmt.Errorf("--allow names %q, which is not a queue of the file that dlxctl declares", c.Object)}
 		}
 		if c.Hazard == topology.DropsRouting && slices.Contains(ownQueues(want), c.Object) && k.replaces(want, c.Object) {
 			continue
 		}
 		if c.Hazard == topology.DropsRouting && c.Object != "" && !slices.Contains(queues, c.Object) {
-			return usageError{fmt.Errorf("--allow names %q, which is no %s of the file; it may be: %s", c.Object, what,
+			return usageError{fmt.Errorf("--allow names %q, which is not a %s of the file; it may be: %s", c.Object, what,
 				cmp.Or(strings.Join(queues, ", "), "none"))}
 		}
 	}
@@ -231,6 +247,14 @@ func (k *migrateCommand) checkAllowed(want topology.Compiled, what string, queue
 func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 	if err := k.read(c.Flags().Changed("parallel")); err != nil {
 		return err
+	}
+	switch given := c.Flags().Changed("from-delayed"); {
+	case given && k.delayed.exchange != "":
+		return k.fromDelayed(c, legacy)
+	case given:
+		return usageError{errors.New("--from-delayed is empty; write the name of an exchange")}
+	case len(k.delayed.nodes) > 0:
+		return usageError{errors.New("--node-api needs --from-delayed; pass both")}
 	}
 	sources, err := k.app.files().read() // once: one may be stdin
 	if err != nil {
@@ -329,6 +353,11 @@ func (k *migrateCommand) abort(c *cobra.Command, legacy []string) error {
 // mostAsked is how many queues a question names. The preview above it names all.
 const mostAsked = 20
 
+// replaceQuestion asks whether to replace queues under their names.
+func replaceQuestion(queues []string) string {
+	return topology.Printable("replace " + text.FirstOf(queues, mostAsked) + " under the same name?")
+}
+
 // confirmMoves shows the migrations of a run and asks for consent. It reports false if there
 // are none.
 func (k *migrateCommand) confirmMoves(ctx context.Context, s *apply.Session, _ topology.State) (bool, error) {
@@ -340,7 +369,7 @@ func (k *migrateCommand) confirmMoves(ctx context.Context, s *apply.Session, _ t
 		return false, err
 	}
 	if len(list) == 0 {
-		return true, k.app.ask(ctx, topology.Printable("replace "+text.FirstOf(replaced, mostAsked)+" under the same name?"))
+		return true, k.app.ask(ctx, replaceQuestion(replaced))
 	}
 	var moves, names []string
 	for _, o := range list {
@@ -381,96 +410,6 @@ func (k *migrateCommand) confirmAbort(ctx context.Context, _ *apply.Session, sta
 	}
 	question := "move " + strings.Join(back, ", ") + " and delete " + strings.Join(names, ", ") + " at the end?"
 	return true, k.app.ask(ctx, topology.Printable(question))
-}
-
-// migrateAction is what a command does with migrations.
-type migrateAction struct {
-	// confirm shows what run does, and asks. It reports false if there is nothing to do.
-	confirm func(context.Context, *apply.Session, topology.State) (bool, error)
-	run     func(context.Context) error
-	// onward and back say how to continue after an interruption, and how to go back, if there is a
-	// way.
-	onward string
-	back   func() string
-	// none is what to print if nothing is left to do, and nothing was done.
-	none string
-}
-
-// runUnderLock runs an action on the migrations of legacy, under the lock, once the user has
-// agreed.
-func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compiled, legacy []string,
-	action migrateAction,
-) error {
-	s, err := k.app.conn.open(want)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	k.runner.Topology, k.runner.Management, k.runner.Endpoint, k.runner.Legacy = want, s.Management, s.Endpoint, legacy
-	k.runner.Unlocked = !k.lock.wanted
-	k.output.app = k.app
-	k.runner.Report, k.runner.Progress = k.output.report, k.output.progress
-	k.runner.QueueProgress = k.output.queueProgress
-	if k.dryRun {
-		return k.dryRunAll(ctx, s)
-	}
-	if err := k.lock.lockSession(ctx, k.app, s, "migrate"); err != nil {
-		return err
-	}
-	if k.lock.wanted {
-		// The broker frees the lock once what was under way on the connection has ended.
-		again := lockFlags{wanted: true, timeout: max(k.lock.timeout, time.Minute)}
-		k.runner.Relock = func(ctx context.Context) error { return again.lockSession(ctx, k.app, s, "migrate") }
-	}
-	defer k.app.announceStop(ctx)()
-	k.runner.CheckRights = func(rights []plan.Right) error { return s.CheckRights(ctx, rights) }
-	if !k.yes {
-		state, _, err := s.Inspect(ctx, plan.Options{})
-		if err != nil {
-			return err
-		}
-		if more, err := action.confirm(ctx, s, state); !more || err != nil {
-			return err
-		}
-	}
-	began := time.Now()
-	err = action.run(ctx)
-	if results := k.runner.Results(); len(results) > 0 {
-		return k.explainEach(ctx, s, err, time.Since(began), action)
-	}
-	if err != nil {
-		return k.explain(ctx, err, action)
-	}
-	switch {
-	case k.app.output == "json":
-		return k.writeResults(s, 0)
-	case k.runner.Finished():
-		return nil // Run has printed it
-	case k.runner.Until == migrate.Check:
-		_, _, err := k.preview(ctx, s)
-		return err
-	case k.runner.Wrote():
-		return k.writeStatus(ctx, s, "") // it has printed what it did
-	default:
-		return k.writeStatus(ctx, s, action.none)
-	}
-}
-
-// explain returns the error of a run that did not come to its end, such that exitCode knows its
-// code.
-func (k *migrateCommand) explain(ctx context.Context, err error, action migrateAction) error {
-	switch {
-	case errors.Is(err, migrate.ErrVanished), errors.Is(err, migrate.ErrDisturbed):
-		return &apply.UnfinishedError{Err: err}
-	case ctx.Err() != nil && k.runner.Wrote():
-		return &apply.UnfinishedError{Err: k.interrupted(ctx, err, action)}
-	case errors.Is(err, migrate.ErrWaiting):
-		return err
-	case k.runner.Wrote():
-		return &apply.UnfinishedError{Err: err}
-	default:
-		return err
-	}
 }
 
 // dryRunAll shows the next steps, and the reasons that refuse them.

@@ -31,7 +31,7 @@ func (o *migrateOutput) report(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w := o.app.stdout
-	if o.app.output == "json" {
+	if o.app.output != "text" {
 		w = o.app.stderr // the document is alone on stdout
 	}
 	write := func() { fmt.Fprintln(w, topology.Printable(fmt.Sprintf(format, args...))) }
@@ -119,14 +119,14 @@ func (k *migrateCommand) explainEach(ctx context.Context, s *apply.Session, err 
 		return errors.Join(werr, err)
 	}
 	onlyWaiting := !slices.ContainsFunc(k.runner.Results(), func(r migrate.Result) bool {
-		return r.Outcome != migrate.Done && r.Outcome != migrate.Waiting
+		return r.Outcome != migrate.Done && r.Outcome != migrate.Waiting && (r.Outcome != migrate.Refused || !action.skips)
 	})
 	switch {
 	case err == nil, onlyWaiting && !interrupted:
 		return err
-	case interrupted && k.runner.Wrote():
+	case interrupted && k.wrote(action):
 		return &apply.UnfinishedError{Err: k.interrupted(ctx, err, action)}
-	case k.runner.Wrote():
+	case k.wrote(action):
 		return &apply.UnfinishedError{Err: err}
 	default:
 		return err
@@ -135,8 +135,11 @@ func (k *migrateCommand) explainEach(ctx context.Context, s *apply.Session, err 
 
 // writeResults writes what became of each queue of a run.
 func (k *migrateCommand) writeResults(s *apply.Session, took time.Duration) error {
-	if k.app.output != "json" {
+	switch k.app.output {
+	case "text":
 		return migrate.WriteResults(k.app.stdout, k.runner.Results(), took, k.app.width())
+	case "markdown": // of apply: a plan is on stdout
+		return migrate.WriteResults(k.app.stderr, k.runner.Results(), took, 0)
 	}
 	return jsondoc.Write(k.app.stdout, migrate.ResultDocument{
 		Version: 1, Topology: s.Topology.Name, VHost: s.Endpoint.VHost, Queues: k.runner.Results(),

@@ -38,7 +38,7 @@ func (a *app) noteOverlay(p plan.Plan) {
 		}
 		t, _, err := spec.Load(append(slices.Clone(sources), over), l.env)
 		if err != nil {
-			continue // it is no overlay of these files
+			continue // it is not an overlay of these files
 		}
 		if n := p.Undoes(t); n > most {
 			left, most = path, n

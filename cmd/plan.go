@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
@@ -137,8 +138,11 @@ func (k *planCommand) run(ctx context.Context) error {
 	}
 	defer s.Close()
 	want := s.Topology
-	p, err := s.Plan(ctx, begun, flags.options)
+	state, p, err := s.Plan(ctx, begun, flags.options)
 	if err != nil {
+		return err
+	}
+	if p, err = withReplacements(ctx, s, state, p); err != nil {
 		return err
 	}
 	missing, err := k.checkRights(ctx, s, want, &p)
@@ -165,6 +169,31 @@ func (k *planCommand) run(ctx context.Context) error {
 		return errPending
 	}
 	return nil
+}
+
+// withReplacements returns a plan with what the broker shows of the queues that are replaced under
+// their names. Without one it reads nothing: other plans are not slower.
+func withReplacements(ctx context.Context, s *apply.Session, state topology.State, p plan.Plan) (plan.Plan, error) {
+	var queues []string
+	for _, c := range p.Changes {
+		if c.ReplacesQueue() {
+			queues = append(queues, c.Name)
+		}
+	}
+	if len(queues) == 0 {
+		return p, nil
+	}
+	shown, err := migrate.Shown(ctx, s.Management, s.Topology, state, queues)
+	if err != nil {
+		return p, err
+	}
+	p.Changes = slices.Clone(p.Changes)
+	for i, c := range p.Changes {
+		if r, known := shown[c.Name]; known && c.ReplacesQueue() {
+			p.Changes[i].Replacement = &r
+		}
+	}
+	return p, nil
 }
 
 // checkRights adds a warning to p if the user lacks rights that apply needs, unless the file

@@ -48,7 +48,7 @@ func policyTable() string {
 	var keys []string
 	var rows []row
 	for _, e := range policy.Table() {
-		if e.Exchange {
+		if e.Exchange || e.Part != "" {
 			continue
 		}
 		if cells[e.Key] == nil {
@@ -61,6 +61,16 @@ func policyTable() string {
 		for _, r := range rowsOf(key, roles, cells[key]) {
 			rows = joined(rows, r, func(r *row) *[]string { return &r.keys })
 		}
+	}
+	var parts []row
+	for _, e := range policy.Table() {
+		if e.Part != "" {
+			parts = joined(parts, row{[]string{e.Key}, []string{string(e.Part)}, e.Effect, e.Why, quoted(e.Hazard)},
+				func(r *row) *[]string { return &r.keys })
+		}
+	}
+	for _, r := range parts {
+		rows = joined(rows, r, func(r *row) *[]string { return &r.roles })
 	}
 	for _, e := range policy.Table() {
 		if e.Exchange {
@@ -92,14 +102,18 @@ func rowsOf(key string, roles []topology.Role, cells map[topology.Role]policy.Ce
 	var rows []row
 	for _, role := range roles {
 		e := cells[role]
-		hazard := ""
-		if e.Hazard != "" {
-			hazard = "`" + string(e.Hazard) + "`"
-		}
-		rows = joined(rows, row{[]string{key}, []string{string(role)}, e.Effect, e.Why, hazard},
+		rows = joined(rows, row{[]string{key}, []string{string(role)}, e.Effect, e.Why, quoted(e.Hazard)},
 			func(r *row) *[]string { return &r.roles })
 	}
 	return rows
+}
+
+// quoted returns a hazard as code; empty for none.
+func quoted(h topology.Hazard) string {
+	if h == "" {
+		return ""
+	}
+	return "`" + string(h) + "`"
 }
 
 // joined returns the rows with one more. A row that differs in the given list alone gets what the

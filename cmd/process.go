@@ -69,7 +69,7 @@ webhooks, chats and mailboxes.`,
 	}
 	c.Flags().IntVar(&k.prefetch, "prefetch", 256, "messages of each failed queue that may be in flight")
 	c.Flags().Var(&k.bytes, "prefetch-bytes",
-		"bytes of each failed queue that may be in flight; 0 is no limit; a larger message is in flight alone")
+		"bytes of each failed queue that may be in flight; 0 means no limit; a larger message is in flight alone")
 	c.Flags().BoolVar(&k.watch, "watch", false, "reload topology files when they change (run apply first)")
 	c.Flags().BoolVar(&k.untilEmpty, "until-empty", false,
 		"exit once every failed queue is empty and no message is in flight")

@@ -32,7 +32,7 @@ func (k *migrateCommand) matching(sources []spec.Source, want topology.Compiled,
 	}
 	match, err := regexp.Compile(k.match)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--match is no regular expression: %w", err)}
+		return nil, usageError{fmt.Errorf("--match is not a regular expression: %w", err)}
 	}
 	if !k.write {
 		return k.matchingFile(want, match, legacy)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/generate"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 type rightsCommand struct {
@@ -62,7 +63,7 @@ func (k *rightsCommand) run(ctx context.Context) error {
 // grants returns the rights that the flags ask for, and their virtual host.
 func (k *rightsCommand) grants(ctx context.Context) (vhost string, grants []generate.Grant, err error) {
 	if k.desk && k.app.hasNoFile() {
-		return k.found(ctx)
+		return k.found(ctx, k.name)
 	}
 	if k.name != "" {
 		return "", nil, usageError{errors.New("--name is for --desk without a topology file; remove it, as the file has the name")}
@@ -71,6 +72,9 @@ func (k *rightsCommand) grants(ctx context.Context) (vhost string, grants []gene
 	if err != nil {
 		return "", nil, err
 	}
+	if k.desk && keepsAll(t) {
+		return k.found(ctx, topology.DeskName)
+	}
 	grants = generate.Rights(t)
 	if k.desk {
 		grants = slices.DeleteFunc(grants, func(g generate.Grant) bool { return !generate.IsForDesk(g) })
@@ -78,15 +82,16 @@ func (k *rightsCommand) grants(ctx context.Context) (vhost string, grants []gene
 	return vhost, grants, nil
 }
 
-// found returns the rights at the desk of a virtual host without a topology file.
-func (k *rightsCommand) found(ctx context.Context) (vhost string, grants []generate.Grant, err error) {
-	d, closeDesk, err := k.app.findDesk(ctx, chooseFlags{name: k.name}, noBodies())
+// found returns the rights at the desk of a virtual host of which no file tells. name is as in
+// [desk.Desk.Discover].
+func (k *rightsCommand) found(ctx context.Context, name string) (vhost string, grants []generate.Grant, err error) {
+	d, closeDesk, err := k.app.findDesk(ctx, chooseFlags{name: name}, noBodies())
 	if err != nil {
 		return "", nil, err
 	}
 	defer closeDesk()
 	return d.Endpoint.VHost, generate.DeskRights(generate.DeskObjects{
 		Name: d.Topology.Name, Applied: d.Found.Topology != "", DeadLetters: d.DeadLetterQueues(),
-		Limited: d.Found.Limited, Work: d.Found.Work,
+		Limited: d.Found.Limited, Work: d.Found.Work, Sought: d.Found.Sought(),
 	}), nil
 }

@@ -120,7 +120,7 @@ func (a *app) globalFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.logFormat, "log-format", "text", "log `FORMAT`: text or json")
 }
 
-// noCommand refuses a first word that is no command, and suggests a command.
+// noCommand refuses a first word that is not a command, and suggests a command.
 func noCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -57,7 +57,8 @@ queues of the file. With --all they are looked for in every queue of the virtual
 
 Numbers of messages are up to 5 seconds old, and those of consumers up to 10. OLDEST is
 the age of the message at the head, which RabbitMQ reports for classic queues whose
-publishers set a timestamp. The user needs only the tag management.
+publishers set a timestamp. NEXT DUE is when RabbitMQ delivers the first message again that
+it delays; it is up to 12 seconds old. The user needs only the tag management.
 
 --errors also looks at the dead letters, and says what they died of: at up to 1,000 of each
 queue, for 5 seconds at most. A look gives them back in their order; docs/looking.md says
@@ -235,8 +236,12 @@ func (l *statusLooks) look(ctx context.Context) ([]status.Report, error) {
 		if err != nil {
 			return nil, err
 		}
+		inOutage, err := s.Management.InOutage(ctx, status.Telling(s.Topology, state, l.k.filter))
+		if err != nil {
+			return nil, err
+		}
 		report := status.Make(s.Topology, state, status.Options{
-			At: time.Now(), Filter: l.k.filter, Traffic: traffic, Command: l.commands(i),
+			At: time.Now(), Filter: l.k.filter, Traffic: traffic, InOutage: inOutage, Command: l.commands(i),
 		})
 		if l.k.errors {
 			if report.Why, err = l.why(ctx, s, report); err != nil {

@@ -31,8 +31,9 @@ func newTry(a *app) *cobra.Command {
 		Short: "Try the topology in a scratch virtual host",
 		Long: `Apply the topology in a virtual host of its own, and publish four messages to each work
 queue: one that succeeds, one that fails twice, one that crashes its consumer and one that
-always fails. Run the processor, print what 'dlxctl trace' predicts of each message and what
-became of it, and fail where they differ.
+always fails. A queue with engine: native gets two more, one that is rejected without requeue
+and one that is requeued by basic.nack. Run the processor, print what 'dlxctl trace' predicts
+of each message and what became of it, and fail where they differ.
 
 By default try makes a scratch virtual host, and deletes it at the end, also after Ctrl-C.
 The virtual host of the file and of --url is not touched. That needs the tag administrator.

@@ -10,7 +10,7 @@ import (
 // forever is the duration of --wait=true: ten years.
 const forever = 10 * 365 * 24 * time.Hour
 
-// waitValue is the value of --wait, in every command that has it. true is no limit; false
+// waitValue is the value of --wait, in every command that has it. true means no limit; false
 // and zero do not wait.
 type waitValue time.Duration
 
