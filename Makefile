@@ -54,7 +54,7 @@ image: ## build the container image into bin/image.tar, for linux/amd64 and linu
 packagetest: ## build the packages twice, and install, upgrade and purge them; needs Debian and root
 	./scripts/packagetest
 
-helm: ## lint the chart of Kubernetes and compare what it renders; its first run builds helm for minutes
+helm: ## lint the chart of Kubernetes, compare what it renders, and check all objects; its first run builds helm for minutes
 	./scripts/helm
 
 test: pure broker ## run all tests, on the lines of BROKERS
@@ -74,6 +74,7 @@ lint: words ## run the linters; they hold the direction of imports too
 	$(LINT) run
 	go run ./internal/tools/licenses -check NOTICE
 	go tool -modfile=packaging/tools.mod actionlint -shellcheck= -pyflakes= .github/workflows/*.yml templates/ci/github-actions.yml
+	@sed 's,dlxctl/dlxctl/action@.*,./action,' action/example.yml | go tool -modfile=packaging/tools.mod actionlint -shellcheck= -pyflakes= -stdin-filename action/example.yml -
 	@if command -v shellcheck >/dev/null; then shellcheck -x $(filter-out %/bench-table,$(wildcard scripts/*)) $(wildcard packaging/deb/*) packaging/install.sh action/plan.sh .ci/run; fi
 
 words: ## check the language of texts, comments and names

@@ -33,9 +33,15 @@ make_bare() {
 	mv "$new" "$bare"
 }
 
+# can_be_bare ends the script where no bare Debian can be made.
+can_be_bare() {
+	[ "$(os_id)" = debian ] || die "this needs Debian, to make a bare one"
+	[ "$(id -u)" = 0 ] || die "this needs root, to enter a bare Debian; run it as root"
+}
+
 # bare_copy NAME SUITE PACKAGES sets root to a new copy of the tree, and connects it to the network.
 bare_copy() {
-	{ [ "$(os_id)" = debian ] && [ "$(id -u)" = 0 ]; } || die "a bare Debian can be made on Debian alone, as root"
+	can_be_bare
 	[ -d "$cache/$1" ] || make_bare "$@"
 	root=$(mktemp -d "${TMPDIR:-/tmp}/dlxctl-$1.XXXXXX")
 	copies+=("$root")

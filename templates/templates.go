@@ -13,8 +13,8 @@ var starters embed.FS // go:embed can fill nothing else
 // Starters returns the names of the starters, the simplest first.
 func Starters() []string {
 	return []string{
-		"minimal", "full", "direct", "in-place", "tail", "tiers", "repeats", "crashes", "filter", "elsewhere", "deadline",
-		"discard", "native",
+		"minimal", "full", "direct", "in-place", "tail", "tiers", "repeats", "crashes", "filter", "elsewhere",
+		"priority", "deadline", "discard", "native",
 	}
 }
 

@@ -76,7 +76,7 @@ func TestNoSuchStarter(t *testing.T) {
 	}
 	for _, name := range []string{"", "../templates", "minimal.yaml", "starters/minimal", "MINIMAL", "minimal\x00"} {
 		if data, ok := templates.Starter(name); ok || data != nil {
-			t.Errorf("%q is no starter, and was found:\n%s", name, data)
+			t.Errorf("%q is not a starter, and was found:\n%s", name, data)
 		}
 	}
 }

@@ -247,6 +247,24 @@ func TestHostileFilesInTheBrowser(t *testing.T) {
 	b.Silent()
 }
 
+// What is stopped while the browser still reads the file ends at once, and is not audited later.
+func TestAFileThatIsReadIsStopped(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := visit(t, s)
+	b.Do(`File.prototype.arrayBuffer = () => new Promise((resolve) => { window.readTo = resolve; })`)
+	choose(t, b, choice(t, "slow.json", "{}"))
+	b.Run(chromedp.WaitVisible(`#stop`), chromedp.Click(`#stop`))
+	b.Until(ended + ` && document.querySelector(".problem").textContent === "stopped"`)
+	b.Do(`window.readTo(new TextEncoder().encode("{}").buffer)`)
+	b.Run(chromedp.Click(`[data-example="datban.json"]`))
+	b.Until(ended + ` && document.querySelector(".score")`)
+	if got := browsertest.Eval[string](b, `document.querySelector("#result h2").textContent`); got != "datban.json" {
+		t.Errorf("the page shows %q", got)
+	}
+	b.Silent()
+}
+
 // A file of 10 MB does not hang the page: its audit can be stopped, and another file is audited.
 func TestALargeFileIsStopped(t *testing.T) {
 	t.Parallel()

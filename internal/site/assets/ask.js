@@ -40,19 +40,30 @@ function end(reason) {
 // stop ends what the worker does.
 export const stop = () => end("stopped");
 
-function post(question, bytes) {
+// expect is the answer to the question that is sent next. It can be stopped before that.
+const expect = () => new Promise((resolve, reject) => { pending = { id: ++next, resolve, reject }; });
+
+function send(question, bytes) {
   base = worker ? base : start();
-  return new Promise((resolve, reject) => {
-    pending = { id: ++next, resolve, reject };
-    worker.postMessage({ id: next, question, bytes, base });
-  });
+  worker.postMessage({ id: pending.id, question, bytes, base });
 }
 
-// open opens a file: its name and its bytes.
-export async function open(name, bytes) {
+function post(question, bytes) {
+  const answer = expect();
+  send(question, bytes);
+  return answer;
+}
+
+// open opens a file: its name, and a function that reads its bytes.
+export async function open(name, read) {
   if (pending) stop();
   opened = null;
-  const answer = await post({ do: "open", name }, bytes);
+  const expected = expect(), mine = pending;
+  let bytes;
+  read().then((b) => {
+    if (mine === pending) send({ do: "open", name }, bytes = b); // else it was stopped meanwhile
+  }).catch((e) => { if (mine === pending) end(e.message); });
+  const answer = await expected;
   opened = { name, bytes };
   return answer;
 }

@@ -29,11 +29,11 @@ async function during(text, work, show, place = $("result")) {
 function audit(name, read) {
   document.body.classList.add("begun");
   set($("result"));
-  during("Auditing " + name + " … A file of several MB takes minutes; dlxctl on your machine is faster.", async () => {
+  during("Auditing " + name + " … A file of several MB takes minutes; dlxctl on your machine is faster.", () => open(name, async () => {
     const bytes = await read();
     if (bytes.length > mostBytes) throw new Error(name + " is larger than 64 MiB, the limit of this page; run 'dlxctl audit' on it");
-    return open(name, bytes);
-  }, (answer) => show(name, answer));
+    return bytes;
+  }), (answer) => show(name, answer));
 }
 
 const auditFile = (file) => audit(file.name, async () => {

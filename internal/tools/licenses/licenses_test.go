@@ -29,8 +29,8 @@ func TestLicenses(t *testing.T) {
 		"with notice, patents":  {map[string]string{"LICENSE": mit, "NOTICE": "by X", "PATENTS": "a grant"}, "[MIT]"},
 		"none":                  {nil, "m has no license"},
 		"notice alone":          {map[string]string{"NOTICE": mit}, "m has no license"},
-		"an unknown one":        {map[string]string{"LICENSE": "All rights reserved."}, "m: LICENSE is no license"},
-		"unknown in a package":  {map[string]string{"LICENSE": mit, "x/COPYING": "Ask me."}, "m: x/COPYING is no license"},
+		"an unknown one":        {map[string]string{"LICENSE": "All rights reserved."}, "m: LICENSE is not a license"},
+		"unknown in a package":  {map[string]string{"LICENSE": mit, "x/COPYING": "Ask me."}, "m: x/COPYING is not a license"},
 		"copyleft":              {map[string]string{"LICENSE": "GNU General Public License\n" + mit}, "not allowed"},
 		"copyleft next to free": {map[string]string{"LICENSE": mit, "COPYING": "GNU Affero " + mit}, "not allowed"},
 	} {

@@ -70,7 +70,7 @@ func (m module) allowed() error {
 			}
 		}
 		if len(module{texts: map[string]string{name: text}}.licenses()) == 0 {
-			return fmt.Errorf("%s: %s is no license that is allowed, or an unknown text", m.path, name)
+			return fmt.Errorf("%s: %s is not a license that is allowed, or an unknown text", m.path, name)
 		}
 	}
 	if len(m.licenses()) == 0 {

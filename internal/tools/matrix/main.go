@@ -66,7 +66,7 @@ func compareVersions(a, b string) int {
 		var all []int
 		for part := range strings.SplitSeq(v, ".") {
 			n := 0
-			_, _ = fmt.Sscanf(part, "%d", &n) // what is no number counts as 0
+			_, _ = fmt.Sscanf(part, "%d", &n) // what is not a number counts as 0
 			all = append(all, n)
 		}
 		return all

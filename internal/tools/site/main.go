@@ -85,7 +85,7 @@ func clear(out string) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(out, marker)); err != nil {
-		return fmt.Errorf("%s has files and is no site; name another folder", out)
+		return fmt.Errorf("%s has files and is not a site; name another folder", out)
 	}
 	return os.RemoveAll(out)
 }

@@ -1,6 +1,7 @@
 // Command testlog reads the output of go test -json and prints what go test prints without it: a
 // line for each package, and before it what its failed tests wrote. At the end it prints the
-// slowest tests, and then the lines of the packages again: the last lines tell the result.
+// slowest tests, why others were skipped, and then the lines of the packages again: the last lines
+// tell the result.
 //
 //	go test -json ./... | go run ./internal/tools/testlog
 package main
@@ -11,7 +12,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -41,12 +44,13 @@ type log struct {
 	w        io.Writer
 	written  map[key]string // by tests that have not passed
 	took     map[key]float64
-	parents  map[key]bool // tests that have subtests
-	packages []string     // the line of each package
+	parents  map[key]bool   // tests that have subtests
+	skipped  map[string]int // how many tests, by reason
+	packages []string       // the line of each package
 }
 
 func run(r io.Reader, w io.Writer) error {
-	l := &log{w: w, written: map[key]string{}, took: map[key]float64{}, parents: map[key]bool{}}
+	l := &log{w: w, written: map[key]string{}, took: map[key]float64{}, parents: map[key]bool{}, skipped: map[string]int{}}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
@@ -72,7 +76,10 @@ func (l *log) add(e event) {
 		if !strings.HasPrefix(e.Output, "=== ") {
 			l.written[k] += e.Output
 		}
-	case e.Action == "pass", e.Action == "skip":
+	case e.Action == "skip":
+		l.skipped[reason(l.written[k])]++
+		delete(l.written, k)
+	case e.Action == "pass":
 		delete(l.written, k)
 		l.took[k] = e.Elapsed
 	case e.Action == "fail":
@@ -119,6 +126,19 @@ func (l *log) show(k key) {
 	delete(l.written, k)
 }
 
+// said is the place in front of what a test says.
+var said = regexp.MustCompile(`^ *\w+\.go:\d+: `)
+
+// reason returns the first that a skipped test has said: a script says more at its end.
+func reason(written string) string {
+	for line := range strings.Lines(written) {
+		if place := said.FindString(line); place != "" {
+			return strings.TrimSpace(line[len(place):])
+		}
+	}
+	return "without a reason"
+}
+
 func (l *log) end() {
 	var tests []key
 	for k := range l.took {
@@ -132,6 +152,12 @@ func (l *log) end() {
 	fmt.Fprintln(l.w, "slowest tests:")
 	for _, k := range tests[:min(slowest, len(tests))] {
 		fmt.Fprintf(l.w, "%7.1f s  %s %s\n", l.took[k], k.pkg[strings.LastIndexByte(k.pkg, '/')+1:], k.test)
+	}
+	if len(l.skipped) > 0 {
+		fmt.Fprintln(l.w, "skipped tests:")
+	}
+	for _, why := range slices.Sorted(maps.Keys(l.skipped)) {
+		fmt.Fprintf(l.w, "%7d    %s\n", l.skipped[why], why)
 	}
 	fmt.Fprint(l.w, strings.Join(l.packages, ""))
 }

@@ -23,12 +23,16 @@ const events = `{"Action":"run","Package":"m/a","Test":"TestGood"}
 {"Action":"output","Package":"m/b","Output":"FAIL\tm/b [build failed]\n"}
 {"Action":"fail","Package":"m/b","Elapsed":0,"FailedBuild":"m/b"}
 go: warning
+{"Action":"output","Package":"m/c","Test":"TestNot","Output":"    c_test.go:3: no history\n"}
+{"Action":"output","Package":"m/c","Test":"TestNot","Output":"--- SKIP: TestNot (0.00s)\n"}
+{"Action":"skip","Package":"m/c","Test":"TestNot","Elapsed":0}
 {"Action":"output","Package":"m/c","Output":"PASS\n"}
 {"Action":"output","Package":"m/c","Output":"ok  \tm/c\t1s\n"}
 {"Action":"pass","Package":"m/c","Elapsed":1}
 `
 
-// What failed, what did not end and what was not built is shown; what passed is not.
+// What failed, what did not end and what was not built is shown, and why a test was skipped; what
+// passed is not.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	const want = `--- FAIL: TestBad/sub (1.00s)
@@ -44,6 +48,8 @@ ok  	m/c	1s
 slowest tests:
     2.0 s  a TestGood
     1.0 s  a TestBad/sub
+skipped tests:
+      1    no history
 FAIL	m/a	4s
 FAIL	m/b [build failed]
 ok  	m/c	1s

@@ -54,7 +54,11 @@ func rules() []rule {
 
 		// Phrases that a newcomer has to guess.
 		{`// [a-z.]+ gives`, "returns, in a doc comment", `// [a-z.]+ gives (back|up|everything back)`},
-		{`is no (integer|text|definitions)`, "is not an integer, a string, a definitions file", ``},
+		{
+			`(is|was|are|were|be|being) no [a-z0-9%*-]+`, "is not an integer, is not a text",
+			`there( [a-z]+)? (is|was|are|were|be|being) no [a-z0-9%*-]+|` +
+				`(is|was|are|were|be|being) no (longer|more|limit|reason|way|answer|consent|risk|news|help|other) ?`,
+		},
 		{`(gave|gives) all back`, "order kept", ``},
 		{`doubles none`, "no message is duplicated", ``},
 		{`way is computed`, "its path is checked first", ``},
