@@ -32,7 +32,7 @@ backoff:
   hourly: {tiers: [1h], outage: {}}
   desk: {tiers: [1h]}
 exchanges: [{name: events}]
-delays: [{name: shop.later, to: events, max: 1s}]
+delays: [{name: shop.later, to: events, engine: native}]
 queues:
   - {name: parcels, backoff: desk, owner: team-parcels, severity: info}
   - {name: billing, owner: team-billing, severity: page}
@@ -135,7 +135,7 @@ func TestQueriesUseMetricsThatTheProcessorExports(t *testing.T) {
 			named[name] = true
 		}
 	}
-	if len(named) < 6 {
+	if len(named) < 6 || !named["dlxctl_delayed_late_seconds_bucket"] {
 		t.Errorf("the queries name only %v", named)
 	}
 	for name := range named {
@@ -254,7 +254,7 @@ func TestAlertsFire(t *testing.T) {
 	const long = "x2000"
 	well := map[string]string{
 		up("standard"): "1" + long, up("hourly"): "1" + long, up("desk"): "1" + long,
-		upAt("in"): "1" + long, upAt("due"): "1" + long,
+		upAt("in"): "1" + long, upAt("due"): "1" + long, upAt("timer"): "1" + long,
 		depth("shop.unroutable"): "0" + long, ready("shop.standard.failed"): "0" + long, depth("billing.dead"): "0" + long,
 		depth("audit.dead"): "0" + long, depth("shop.dead"): "0" + long,
 		depth("shop.standard.failed"): "0" + long, depth("shop.hourly.failed"): "0" + long,
@@ -287,7 +287,7 @@ func TestAlertsFire(t *testing.T) {
 	}
 	type test struct {
 		series map[string]string
-		quiet  string   // a time at which nothing fires yet; empty is no check
+		quiet  string   // a time at which nothing fires yet; empty means no check
 		at     string   // the time at which these fire:
 		fire   []string // name, queue, severity and owner
 	}
@@ -378,6 +378,10 @@ func TestAlertsFire(t *testing.T) {
 			fire: []string{
 				"DlxctlProcessorDown shop.delay.due.shop.later page ", "DlxctlProcessorDown shop.delay.in.shop.later page ",
 			},
+		},
+		"no processor reads a timer": {
+			series: with(upAt("timer"), "1x10 0"+long), quiet: "14m", at: "17m",
+			fire: []string{"DlxctlProcessorDown shop.delay.timer.shop.later ticket "},
 		},
 		"one of two processors is gone": {
 			series: with(upOf("standard", "p-2"), "1x10 stale"), quiet: "14m", at: "17m",
@@ -505,7 +509,7 @@ func TestAlertsFire(t *testing.T) {
 		"the broker is not scraped": {
 			series: map[string]string{
 				up("standard"): "1" + long, up("hourly"): "1" + long, up("desk"): "1" + long,
-				upAt("in"): "1" + long, upAt("due"): "1" + long,
+				upAt("in"): "1" + long, upAt("due"): "1" + long, upAt("timer"): "1" + long,
 				upOf("standard", "p-2"): "1" + long, upOf("hourly", "p-2"): "1" + long, upOf("desk", "p-2"): "1" + long,
 			}, quiet: "14m", at: "16m",
 			fire: []string{"DlxctlBrokerMetricsMissing  ticket "},
@@ -612,7 +616,8 @@ func TestTheSampleOfAlertmanager(t *testing.T) {
 	}
 }
 
-// Grafana can draw the dashboard: each panel has an id and a place of its own.
+// Grafana can draw the dashboard: each panel has an id and a place of its own. The gallery of
+// Grafana knows what it needs: the plugin of each panel, and where its data are from.
 func TestDashboardPanelsDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -624,7 +629,17 @@ func TestDashboardPanelsDoNotOverlap(t *testing.T) {
 		t.Fatal(err)
 	}
 	taken, ids := map[[2]int]string{}, map[int]bool{}
+	required := map[string]bool{}
+	for _, r := range d.Requires {
+		required[r.Type+" "+r.ID] = true
+	}
+	if len(required) != 4 || !required["grafana grafana"] || d.Description == "" {
+		t.Errorf("the dashboard %q needs %v", d.Description, d.Requires)
+	}
 	for _, p := range d.Panels {
+		if !required["panel "+p.Type] || !required[fmt.Sprint("datasource ", p.Datasource["type"])] {
+			t.Errorf("%q needs more than %v", p.Title, d.Requires)
+		}
 		if ids[p.ID] {
 			t.Errorf("two panels have the id %d", p.ID)
 		}

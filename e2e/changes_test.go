@@ -208,6 +208,7 @@ func changes() []change {
 			before: withQ, after: queue("dead: shared"), between: message("q.dead"),
 		},
 		{name: "dead letters elsewhere now", before: withQ, after: graves},
+		{name: "dead letters kept for a time now", before: withQ, after: queue("dead: {keep: 30d}")},
 		{name: "dead-letter queue with other arguments", before: graves, after: gravesLimited},
 		{
 			name:   "dead-letter queue with other arguments, allowed",
@@ -535,7 +536,7 @@ func planned(t *testing.T, target brokertest.Target, args []string) string {
 		Warnings []struct{ Name string }
 	}
 	if i := strings.Index(out, "{\n"); i < 0 || json.NewDecoder(strings.NewReader(out[i:])).Decode(&p) != nil {
-		t.Fatalf("this is no plan:\n%s", out)
+		t.Fatalf("this is not a plan:\n%s", out)
 	}
 	var b strings.Builder
 	for _, c := range p.Changes {

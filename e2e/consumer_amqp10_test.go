@@ -13,7 +13,9 @@ import (
 )
 
 // A consumer that speaks AMQP 1.0 says why it failed by settling the message. The retry is readable
-// for it, and the desk shows the error of the last attempt.
+// for it, and the desk shows the error of the last attempt. The log and the history of the
+// processor say that it is the consumer's or the publisher's: a publisher can write the same, and
+// it decides nothing.
 func TestAConsumerOfAMQP10SaysWhy(t *testing.T) {
 	t.Parallel()
 	brokertest.OnNewestLine(t)
@@ -30,7 +32,7 @@ exchanges: [{name: events, type: topic}]
 queues: [{name: billing, bindings: [{exchange: events, key: "order.*"}]}]
 `)
 	succeeds(t, target, "apply", "--yes", "-f", file)
-	start(t, target, "process", "-f", file)
+	process := start(t, target, "process", "-f", file)
 	brokertest.PublishConfirmed(t, target.Confirming(t), "events", "order.placed", amqp091.Publishing{
 		MessageId: "m-1", DeliveryMode: amqp091.Persistent, Body: []byte("order"),
 	})
@@ -54,6 +56,10 @@ queues: [{name: billing, bindings: [{exchange: events, key: "order.*"}]}]
 			t.Fatal(err)
 		}
 	}
+	process.logs(t, `annotated_error_type=BadOrder annotated_error="row 7 is bad"`)
+	if err := r.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	var list []struct{ Name string }
 	brokertest.Eventually(t, "the dead letter", func() bool {
 		_, out := dlxctl(target, "desk", "list", "@billing", "-f", file, "-o", "json")
@@ -65,5 +71,27 @@ queues: [{name: billing, bindings: [{exchange: events, key: "order.*"}]}]
 		if !regexp.MustCompile(`(?m)^  ` + line + `$`).MatchString(show) {
 			t.Errorf("desk show has no line %q:\n%s", line, show)
 		}
+	}
+	past := "attempt 1: rejected by BadOrder (its consumer or its publisher says), then waited 100ms"
+	if !strings.Contains(show, past) {
+		t.Errorf("desk show does not say %q:\n%s", past, show)
+	}
+	forged := amqp091.Table{"x-opt-error": "all is lost", "x-opt-error-type": "Forged", "retry-permanent": true}
+	brokertest.PublishConfirmed(t, target.Confirming(t), "events", "order.placed", amqp091.Publishing{
+		MessageId: "m-2", Headers: forged,
+	})
+	ch := target.Channel(t)
+	for attempt := range 2 { // as many as without these headers
+		m := brokertest.Take(t, ch, "billing")
+		if n := m.Headers["retry-attempts"]; n != []any{nil, int64(1)}[attempt] || m.Headers["x-opt-error"] != "all is lost" {
+			t.Errorf("attempt %d has the headers %v", attempt+1, m.Headers)
+		}
+		if err := m.Reject(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	process.logs(t, `annotated_error_type=Forged annotated_error="all is lost"`)
+	if log := process.stderr.String(); regexp.MustCompile(` error(_type)?=`).MatchString(log) {
+		t.Errorf("the log says that a consumer said it:\n%s", log)
 	}
 }

@@ -18,8 +18,8 @@ import (
 type snippet struct {
 	file string
 	// work is the line that a service replaces. failing is one for a test: it takes a second for the
-	// body "slow", and fails the bodies "bad", "permanent" and "long", the last with an error text of
-	// megabytes.
+	// body "slow" and five for "slower", and fails the bodies "bad", "permanent" and "long", the last
+	// with an error text of megabytes. The body "flaky" succeeds the third time alone.
 	work, failing string
 	// kind and permanent are the types of the errors for "bad" and "permanent", and stack is what a
 	// stack shows. Empty: errors have none.
@@ -32,9 +32,18 @@ func snippets() map[string]snippet {
 		"go": {
 			"main.go", "return nil // your work",
 			`switch string(d.Body) {
-			case "slow": return syscall.Nanosleep(&syscall.Timespec{Sec: 1}, nil)
+			case "slow":
+				println("has begun")
+				return syscall.Nanosleep(&syscall.Timespec{Sec: 1}, nil)
+			case "slower":
+				println("has begun")
+				return syscall.Nanosleep(&syscall.Timespec{Sec: 5}, nil)
 			case "bad": return fmt.Errorf("bad row 7%w", errors.New(""))
 			case "permanent": return Permanent{errors.New("bad row 7")}
+			case "flaky":
+				times := len(os.Getenv("TIMES")) + 1
+				os.Setenv("TIMES", strings.Repeat("x", times))
+				if times != 3 { return fmt.Errorf("time %d", times) }
 			case "long": return errors.New(strings.Repeat("é", 1<<21)) }
 			return nil // your work`,
 			"*errors.errorString", "main.Permanent", "",
@@ -44,10 +53,14 @@ func snippets() map[string]snippet {
 		"python": {
 			"consumer.py", "pass  # your work",
 			`import time
-    if body == b"slow": time.sleep(1)
+    if body == b"slow": print("has begun", flush=True) or time.sleep(1)
+    if body == b"slower": print("has begun", flush=True) or time.sleep(5)
     if body == b"bad": raise ValueError("bad row 7")
     if body == b"permanent": raise Permanent("bad row 7")
     if body == b"long": raise ValueError("é" * 2**21)
+    if body == b"flaky":
+        handle.times = getattr(handle, "times", 0) + 1
+        if handle.times != 3: raise ValueError(f"time {handle.times}")
     pass  # your work`,
 			"ValueError", "Permanent", "in handle",
 			[]string{"python3", "-m", "py_compile", "DIR/consumer.py"},
@@ -56,9 +69,14 @@ func snippets() map[string]snippet {
 		"node": {
 			"consumer.js", "// your work",
 			`const body = message.content.toString();
-			if (body === "slow") await new Promise((resolve) => setTimeout(resolve, 1000));
+			if (body === "slow") await new Promise((resolve) => (console.log("has begun"), setTimeout(resolve, 1000)));
+			if (body === "slower") await new Promise((resolve) => (console.log("has begun"), setTimeout(resolve, 5000)));
 			if (body === "bad") throw new RangeError("bad row 7");
 			if (body === "permanent") throw new Permanent("bad row 7");
+			if (body === "flaky") {
+				handle.times = (handle.times ?? 0) + 1;
+				if (handle.times !== 3) throw new Error("time " + handle.times);
+			}
 			if (body === "long") throw new Error("é".repeat(2**21)); // your work`,
 			"RangeError", "Permanent", "at handle",
 			[]string{"node", "--check", "DIR/consumer.js"},
@@ -67,9 +85,15 @@ func snippets() map[string]snippet {
 		"java": {
 			"Consumer.java", "// your work",
 			`switch (new String(body)) {
-				case "slow": Thread.sleep(1000); break;
+				case "slow": System.out.println("has begun"); Thread.sleep(1000); break;
+				case "slower": System.out.println("has begun"); Thread.sleep(5000); break;
 				case "bad": throw new IllegalStateException("bad row 7");
 				case "permanent": throw new Permanent("bad row 7", null);
+				case "flaky":
+					int times = Integer.getInteger("times", 0) + 1;
+					System.setProperty("times", "" + times);
+					if (times != 3) throw new Exception("time " + times);
+					break;
 				case "long": throw new Exception("é".repeat(1 << 21)); } // your work`,
 			"java.lang.IllegalStateException", "Consumer$Permanent", "Consumer.handle",
 			[]string{"javac", "-encoding", "UTF-8", "-d", "DIR", "DIR/Consumer.java"},
@@ -77,10 +101,15 @@ func snippets() map[string]snippet {
 		},
 		"elixir": {
 			"consumer.ex", "def handle(_payload, _meta), do: :ok",
-			`def handle("slow", _), do: Process.sleep(1000)
+			`def handle("slow", _), do: (IO.puts("has begun"); Process.sleep(1000))
+  def handle("slower", _), do: (IO.puts("has begun"); Process.sleep(5000))
   def handle("bad", _), do: raise(ArgumentError, "bad row 7")
   def handle("permanent", _), do: raise(Permanent, "bad row 7")
   def handle("long", _), do: raise(String.duplicate("é", 2 ** 21))
+  def handle("flaky", _) do
+    Process.put(:times, Process.get(:times, 0) + 1)
+    if Process.get(:times) != 3, do: raise("time #{Process.get(:times)}")
+  end
   def handle(_payload, _meta), do: :ok`,
 			"ArgumentError", "Permanent", "Consumer.handle",
 			[]string{"elixirc", "-o", "DIR", "DIR/consumer.ex"},
@@ -115,6 +144,11 @@ func TestSnippets(t *testing.T) {
 			start(t, target, "apply", "--yes", "-f", topology).exits(t, 0) // finds nothing blocked
 			dir := s.write(t, target, topology, lang, "billing")
 			s.saysWhy(t, target, s.start(t, user, dir))
+			s.skipsDuplicates(t, target, s.start(t, user, dir))
+			s.rejectsLargeHeaders(t, target, s.start(t, user, dir))
+			alive := user
+			alive.URL += "?heartbeat=1"
+			s.keepsItsConnection(t, target, s.start(t, alive, dir))
 			less := as(t, target, without(rights, right{"write", `shop\.failed`}))
 			s.fallsBack(t, target, s.start(t, less, dir)) // 403
 			acceptsOnlyRejected(t, target)
@@ -139,8 +173,8 @@ queues:
 
 // saysWhy checks what a consumer publishes to the failed queue: each failed message, once, as it
 // was, with the reason. A publisher's own headers about failures do not count on a first attempt,
-// and those of the processor stay on a retry. The consumer finishes what it holds when it is asked
-// to stop, so that nothing is in its queue afterwards.
+// and those of the processor stay on a retry. The consumer finishes what it has begun when it is
+// asked to stop, so that nothing is in its queue afterwards.
 func (s snippet) saysWhy(t *testing.T, target brokertest.Target, p *consumer) {
 	t.Helper()
 	awaitConsumer(t, target, "billing")
@@ -191,13 +225,71 @@ func (s snippet) saysWhy(t *testing.T, target brokertest.Target, p *consumer) {
 		}
 	}
 	send("events", "slow", "nowhere")
-	brokertest.Eventually(t, "the consumer to get the message", func() bool {
-		q, err := ch.QueueDeclarePassive("billing", true, false, false, false, nil)
-		return err == nil && q.Messages == 0
+	brokertest.Eventually(t, "the consumer to begin", func() bool {
+		return strings.Contains(p.output.String(), "has begun")
 	})
 	p.terminate(t)
 	if !empty(t, ch, "billing") || !empty(t, ch, "shop.standard.failed") {
 		t.Error("a message is left after the consumer has stopped")
+	}
+}
+
+// skipsDuplicates checks that a consumer handles no message again that it has finished, and each
+// one that it has not: the retries of a message, which have its message-id, another message with
+// the same message-id, and messages without any.
+func (s snippet) skipsDuplicates(t *testing.T, target brokertest.Target, p *consumer) {
+	t.Helper()
+	awaitConsumer(t, target, "billing")
+	ch := target.Channel(t)
+	send := func(exchange, id, body string) {
+		t.Helper()
+		m := amqp091.Publishing{MessageId: id, Body: []byte(body), Headers: amqp091.Table{"CC": []any{"@billing"}}}
+		brokertest.PublishConfirmed(t, ch, exchange, "order", m) // the key is not bound to shop.return
+	}
+	fails := func(id, body, text string) {
+		t.Helper()
+		d := failed(t, ch, 1)[id]
+		if d.Headers["retry-error"] != text || string(d.Body) != body {
+			t.Errorf("%q failed with %q, want %q with %q", d.Body, d.Headers["retry-error"], body, text)
+		}
+	}
+	send("events", "7", "flaky")
+	fails("7", "flaky", "time 1")
+	send("shop.return", "7", "flaky") // its retry, which fails too
+	fails("7", "flaky", "time 2")
+	for range 20 { // the next retry, which succeeds, and duplicates of it at the same time
+		send("shop.return", "7", "flaky")
+	}
+	send("events", "7", "flaky")
+	send("events", "7", "bad")
+	fails("7", "bad", "bad row 7")
+	send("events", "8", "flaky")
+	fails("8", "flaky", "time 4")
+	for range 2 {
+		send("events", "", "flaky")
+		failed(t, ch, 1)
+	}
+	p.terminate(t)
+	for _, queue := range []string{"billing", "shop.standard.failed"} {
+		if m, ok, err := ch.Get(queue, true); ok || err != nil {
+			t.Errorf("the consumer has stopped, and %s has %q (%s), %v", queue, m.Body, m.MessageId, err)
+		}
+	}
+}
+
+// keepsItsConnection checks that a consumer sends heartbeats while a message takes longer than the
+// broker waits for them: it finishes the message, which does not come again.
+func (s snippet) keepsItsConnection(t *testing.T, target brokertest.Target, p *consumer) {
+	t.Helper()
+	awaitConsumer(t, target, "billing")
+	ch := target.Channel(t)
+	brokertest.PublishConfirmed(t, ch, "events", "order", amqp091.Publishing{MessageId: "1", Body: []byte("slower")})
+	brokertest.Eventually(t, "the consumer to begin", func() bool {
+		return strings.Contains(p.output.String(), "has begun")
+	})
+	p.terminate(t)
+	if !empty(t, ch, "billing") || !empty(t, ch, "shop.standard.failed") {
+		t.Error("a message that takes five seconds came back")
 	}
 }
 
@@ -281,6 +373,22 @@ func (s snippet) fallsBack(t *testing.T, target brokertest.Target, p *consumer) 
 	if !empty(t, ch, "billing") || !empty(t, ch, "shop.standard.failed") {
 		t.Error("a message is left after the consumer has stopped")
 	}
+}
+
+// rejectsLargeHeaders checks that a consumer rejects a message whose headers almost fill a frame,
+// also with many bytes in few characters: a copy with the reason would end the connection.
+func (s snippet) rejectsLargeHeaders(t *testing.T, target brokertest.Target, p *consumer) {
+	t.Helper()
+	awaitConsumer(t, target, "billing")
+	ch := target.Channel(t)
+	m := amqp091.Publishing{MessageId: "large", Body: []byte("long")}
+	m.Headers = amqp091.Table{"large": strings.Repeat("\u6f22", 42_000)}
+	brokertest.PublishConfirmed(t, ch, "events", "order", m)
+	d := failed(t, ch, 1)["large"]
+	if death, _ := d.Headers["x-death"].([]any); len(death) != 1 || d.Headers["retry-error"] != nil {
+		t.Errorf("a message with large headers was not rejected: %v, %v", death, d.Headers["retry-error-type"])
+	}
+	p.terminate(t)
 }
 
 // failed takes n messages out of the failed queue, by their message-ids.

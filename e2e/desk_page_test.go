@@ -207,7 +207,7 @@ func TestThePageWithoutAFile(t *testing.T) {
 		t.Errorf("the message is %v, and what must be masked is not known:\n%s", message, &b.seen)
 	}
 	comment := map[string]any{"snapshot": snapshot["id"], "group": 0, "text": "known"}
-	if says := b.call("POST", "/api/comment", comment, 409)["error"]; says != "without a topology file nothing keeps comments; name the file with -f" {
+	if says := b.call("POST", "/api/comment", comment, 409)["error"]; says != "comments need a topology file that manages dead letters; name one with -f" {
 		t.Errorf("a comment without a file is answered with %q", says)
 	}
 	ask := map[string]any{"queue": "later.dlq", "action": "replay", "rate": "none", "ramp": "none", "stopOn": "never"}

@@ -228,7 +228,7 @@ func (v *traveler) publish(target brokertest.Target, list []source) (stop func()
 	done, n := make(chan struct{}), 0
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		tick := time.NewTicker(2 * time.Millisecond)
+		tick := time.NewTicker(brokertest.Pause(2 * time.Millisecond))
 		defer tick.Stop()
 		for ; ; n++ {
 			select {

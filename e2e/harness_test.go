@@ -259,10 +259,10 @@ func get(t *testing.T, address, path string) string {
 // lost its connection: the broker first finishes what the connection had asked for.
 const lockFreed = "20s"
 
-// putExchange creates a durable exchange as another team would.
-func putExchange(t *testing.T, target brokertest.Target, name, exchangeType string) {
+// putExchange creates a durable topic exchange as another team would.
+func putExchange(t *testing.T, target brokertest.Target, name string) {
 	t.Helper()
-	target.Call(t, "PUT", "exchanges/"+url.PathEscape(target.VHost)+"/"+url.PathEscape(name), durable(exchangeType, nil))
+	target.Call(t, "PUT", "exchanges/"+url.PathEscape(target.VHost)+"/"+url.PathEscape(name), durable("topic", nil))
 }
 
 // putQueue creates a durable queue as another team would.

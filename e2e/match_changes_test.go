@@ -85,6 +85,16 @@ func (f *failing) reject(t *testing.T, queue string) {
 	}()
 }
 
+// delivers checks how often a message, such as billing/id, was delivered.
+func (f *failing) delivers(t *testing.T, message string, times int) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.delivered[message]; n != times {
+		t.Errorf("%s was delivered %d times, not %d", message, n, times)
+	}
+}
+
 // publish begins to publish to the queues.
 func (f *failing) publish(t *testing.T, queues ...string) {
 	t.Helper()
@@ -245,7 +255,7 @@ func TestAMatchEndsWhileMessagesWait(t *testing.T) {
 			if !target.AtLeast("4.0") {
 				t.Skip("before 4.0, match is refused")
 			}
-			file := writeTopology(t, strings.ReplaceAll(matchesFile("a", matchAll), "[100ms, 200ms]", "[10s]"))
+			file := writeTopology(t, strings.ReplaceAll(matchesFile("a", matchAll), "[100ms, 200ms]", "[20s]"))
 			start(t, target, "apply", "--yes", "-f", file).exits(t, 0)
 			p := start(t, target, "process", "-f", file)
 			p.logs(t, "connected")
@@ -267,7 +277,7 @@ func TestAMatchEndsWhileMessagesWait(t *testing.T) {
 				want[test.place(queue)] += each
 			}
 			brokertest.Eventually(t, "all of them to wait", func() bool {
-				return brokertest.Ready(t, ch, "shop.a.retry.10s") == 2*each
+				return brokertest.Ready(t, ch, "shop.a.retry.20s") == 2*each
 			})
 			start(t, target, test.ends(file)...).exits(t, 0)
 			for queue, n := range want {

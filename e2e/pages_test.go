@@ -378,7 +378,7 @@ func couldDo(t *testing.T, page, command string) {
 	}
 }
 
-// The test of the pages refuses what is no command of dlxctl, and accepts what is one.
+// The test of the pages refuses what is not a command of dlxctl, and accepts what is one.
 func TestCheckArgs(t *testing.T) {
 	t.Parallel()
 	for command, taken := range map[string]bool{

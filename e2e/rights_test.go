@@ -48,7 +48,7 @@ removed: [billing, mail, parked, shop.later]
 func prepared(t *testing.T) (target brokertest.Target, shop, less string) {
 	t.Helper()
 	target = brokertest.VHost(t)
-	putExchange(t, target, "legacy.bus", "topic")
+	putExchange(t, target, "legacy.bus")
 	putQueue(t, target, "crm.inbox", nil)
 	return target, writeTopology(t, rightsFile), writeTopology(t, rightsLess)
 }
@@ -58,7 +58,7 @@ func prepared(t *testing.T) (target brokertest.Target, shop, less string) {
 // replaces the queues by new.0, new.1 and so on.
 func legacyStage(t *testing.T, target brokertest.Target, queueType string, names ...string) (file string) {
 	t.Helper()
-	putExchange(t, target, "events", "topic")
+	putExchange(t, target, "events")
 	ch := target.Channel(t)
 	var b strings.Builder
 	fmt.Fprintf(&b, "version: 1\nname: shop\ndefaults: {backoff: a, type: %s}\nbackoff: {a: {tiers: [50ms]}}\n", queueType)
@@ -433,5 +433,50 @@ queues: [{match: '^svc\.(?!mine$)', external: true}]
 	}
 	if _, err := service.Channel(t).QueueDeclare("other", true, false, false, false, nil); err == nil {
 		t.Error("a service may declare a queue that the match does not cover")
+	}
+}
+
+// With the rights that 'dlxctl rights' prints for apply, and replace: true in the file, apply
+// replaces a queue under its name. Without one of those that only this needs, plan warns of it, and
+// apply names it and writes nothing.
+func TestReplacementRightsSuffice(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	const queue = "bills/üb.er (a|b)"
+	replaces := `
+version: 1
+name: shop
+defaults: {backoff: a}
+backoff: {a: {tiers: [50ms]}}
+exchanges: [{name: events}]
+queues:
+  - {name: "` + queue + `", replace: true, bindings: [{exchange: events, key: k.0}, {exchange: events, key: k.1}]}
+`
+	legacyStage(t, target, "classic", queue)
+	file := writeTopology(t, replaces)
+	full := grant(t, replaces, "ci")
+	needed := grant(t, strings.ReplaceAll(replaces, "replace: true, ", ""), "ci")
+	before := target.Definitions(t)
+	for _, missing := range rightsOf(full) {
+		if slices.Contains(rightsOf(needed), missing) {
+			continue
+		}
+		user := as(t, target, without(full, missing))
+		code, out := dlxctl(user, "apply", "--yes", "--settle", "10ms", "-f", file)
+		if code != 1 || !strings.Contains(out, missing.object()) {
+			t.Errorf("apply without %s exits with %d and does not name %s:\n%s", missing, code, missing.object(), out)
+		}
+		unchanged(t, target, before, "apply without "+missing.String())
+		if code, out = dlxctl(user, "plan", "--require-rights", "-f", file); code != 1 ||
+			!strings.Contains(out, missing.object()) {
+			t.Errorf("plan without %s exits with %d and does not name it:\n%s", missing, code, out)
+		}
+	}
+	user := as(t, target, full)
+	succeeds(t, user, "plan", "--require-rights", "-f", file)
+	succeeds(t, user, "apply", "--yes", "--settle", "10ms", "-f", file)
+	succeeds(t, user, "plan", "--detailed-exitcode", "-f", file)
+	if d := brokertest.Take(t, target.Channel(t), queue); d.MessageId != queue {
+		t.Errorf("the queue holds message %q, not %q", d.MessageId, queue)
 	}
 }

@@ -1,8 +1,10 @@
 package e2e_test
 
 import (
+	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -21,6 +23,8 @@ import (
 type strategy struct {
 	key   string
 	story []string
+	// priority is what publishers set, and with what the consumer publishes a copy that fails.
+	priority, lower uint8
 }
 
 func strategies() map[string]strategy {
@@ -44,6 +48,11 @@ func strategies() map[string]strategy {
 		"elsewhere": {key: "report.asked", story: []string{
 			"publish m-1 m-2", "m-1 reject", "m-2 reject", "move elsewhere.reports.slow",
 			"m-1 reject", "m-2 acknowledge", "m-1 reject", "m-1 reject", "dead m-1 rejected",
+		}},
+		"priority": {key: "export.asked", priority: 1, story: []string{
+			"publish m-1 m-2", "m-1 copy", "waits 1", "publish m-3 m-4", "m-2 acknowledge", "m-3 reject", "waits 2",
+			"publish m-5", "m-4 acknowledge", "m-3 acknowledge", "m-5 acknowledge", // m-3 kept its priority
+			"m-1 copy", "m-1 copy", "m-1 copy", "dead m-1 rejected",
 		}},
 		"discard": {key: "temperature.measured", story: []string{
 			"publish m-1 m-2", "m-1 reject", "m-2 acknowledge", "m-1 reject", "m-1 reject", "m-1 reject", "deleted m-1",
@@ -102,7 +111,7 @@ func TestStrategies(t *testing.T) {
 			}
 			succeeds(t, target, apply...)
 			top := spectest.Compile(t, text)
-			story := told{T: t, target: target, top: top, work: top.WorkQueues[0], key: s.key}
+			story := told{T: t, target: target, top: top, work: top.WorkQueues[0], strategy: s}
 			if len(top.Backoffs) > 0 {
 				story.processor = start(t, target, "process", "-f", file)
 				defer story.processor.exits(t, 0)
@@ -113,13 +122,36 @@ func TestStrategies(t *testing.T) {
 	}
 }
 
+// From RabbitMQ 4.3 on a lower priority works in a quorum queue too, which needs no argument for
+// it: there a message without a priority has 4, and 1 is the lowest.
+func TestALowerPriorityInAQuorumQueue(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	if !target.AtLeast("4.3") {
+		t.Skip("before 4.3, quorum queues have no more than two priorities")
+	}
+	starter, _ := templates.Starter("priority")
+	text := strings.NewReplacer("type: classic", "type: quorum", "    arguments: {x-max-priority: 1}\n", "",
+		"[10s, 1m, 10m]", "[50ms, 100ms, 150ms]").Replace(string(starter))
+	file := writeTopology(t, text)
+	succeeds(t, target, "apply", "--yes", "-f", file)
+	process := start(t, target, "process", "-f", file)
+	defer process.exits(t, 0)
+	defer process.signal(t, 15)
+	top := spectest.Compile(t, text)
+	s := strategies()["priority"]
+	s.priority, s.lower = 0, 1
+	told{T: t, target: target, top: top, work: top.WorkQueues[0], strategy: s}.tell(s.story)
+}
+
 // told is where a story happens.
 type told struct {
 	*testing.T
 	target brokertest.Target
 	top    topology.Compiled
 	work   topology.WorkQueue
-	key    string
+	strategy
+
 	// processor is nil where a strategy needs none.
 	processor *process
 }
@@ -135,8 +167,13 @@ func (s told) tell(story []string) {
 		switch words[0] {
 		case "publish":
 			for _, id := range words[1:] {
-				brokertest.PublishConfirmed(s.T, admin, exchange+".events", s.key, amqp091.Publishing{MessageId: id})
+				m := amqp091.Publishing{MessageId: id, Priority: s.priority}
+				brokertest.PublishConfirmed(s.T, admin, exchange+".events", s.key, m)
 			}
+			continue
+		case "waits":
+			n, _ := strconv.Atoi(words[1])
+			awaitDepth(s.T, s.target, s.work.Name, n)
 			continue
 		case "stop":
 			if err := conn.Close(); err != nil {
@@ -176,6 +213,16 @@ func (s told) tell(story []string) {
 			err = d.Ack(false)
 		case "reject":
 			err = d.Reject(false)
+		case "copy":
+			h := maps.Clone(d.Headers)
+			if h == nil {
+				h = amqp091.Table{}
+			}
+			delete(h, "CC")
+			h["retry-error"] = "no answer"
+			brokertest.PublishConfirmed(s.T, admin, s.top.Name+".failed", "@"+s.work.Name,
+				amqp091.Publishing{MessageId: d.MessageId, Headers: h, Priority: s.lower})
+			err = d.Ack(false)
 		case "requeue":
 			err = d.Reject(true)
 		case "crash":

@@ -59,7 +59,7 @@ func TestAKilledVerifyLeavesItsQueueToExpire(t *testing.T) {
 	}
 }
 
-// A processor that starts just after verify is no fault: verify waits until it consumes.
+// A processor that starts just after verify is not a fault: verify waits until it consumes.
 func TestVerifyWaitsForAProcessorThatStarts(t *testing.T) {
 	t.Parallel()
 	target, file := brokertest.VHost(t), writeTopology(t, verifiedFile)
