@@ -37,8 +37,12 @@ that a service relies on. A second canary enters where rejected messages go, to 
 processor counts it and puts it into the tier. No canary reaches a work queue or a
 dead-letter queue: its path is checked first; a canary that could end up elsewhere is not sent.
 
-Of tiers longer than --max-wait only the settings are read. verify is meant for a job each
-night. Its queue NAME.verify.RUN is deleted at the end, and expires by itself if verify is
+Where RabbitMQ does the retries (engine: native), canaries fail in a queue of verify with the
+settings that a work queue has, once in each way in which a consumer can fail.
+
+Of tiers longer than --max-wait only the settings are read; native retries follow one another,
+and those are waited for that come within it. verify is meant for a job each night. Its queues
+begin with NAME.verify. and are deleted at the end; they expire by themselves if verify is
 killed. It needs the rights that 'dlxctl rights' prints for the user verify.
 
 Each file with its own 'name' is a separate topology; -o json writes one object for each. A
@@ -71,13 +75,13 @@ func (k *verifyCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(all, func(t topology.Compiled) bool { return len(t.Backoffs) > 0 }) {
+	if !slices.ContainsFunc(all, verify.Verifiable) {
 		all = all[:1] // which says that there is nothing to verify
 	}
 	wrong, shown := false, 0
 	var failures []error
 	for _, t := range all {
-		if len(all) > 1 && len(t.Backoffs) == 0 {
+		if len(all) > 1 && !verify.Verifiable(t) {
 			fmt.Fprintf(k.app.stderr, "topology %s has no queue with a backoff: there is nothing to verify in it\n", t.Name)
 			continue
 		}

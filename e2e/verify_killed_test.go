@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -132,21 +133,26 @@ func onlyMessages(client, server net.Conn) {
 type madeQueue struct {
 	Name      string
 	Arguments map[string]any
+	Messages  int
 }
 
-// verifyQueue returns the queue that a run of verify has made.
-func verifyQueue(t *testing.T, target brokertest.Target) madeQueue {
+// verifyQueues returns the queues that runs of verify have made.
+func verifyQueues(t *testing.T, target brokertest.Target) []madeQueue {
 	t.Helper()
 	var queues []madeQueue
 	answer := target.Call(t, http.MethodGet, "queues/"+url.PathEscape(target.VHost), nil)
 	if err := json.Unmarshal(answer, &queues); err != nil {
 		t.Fatal(err)
 	}
-	for _, q := range queues {
-		if strings.HasPrefix(q.Name, "shop.verify.") {
-			return q
-		}
+	return slices.DeleteFunc(queues, func(q madeQueue) bool { return !strings.HasPrefix(q.Name, "shop.verify.") })
+}
+
+// verifyQueue returns the queue that a run of verify has made.
+func verifyQueue(t *testing.T, target brokertest.Target) madeQueue {
+	t.Helper()
+	queues := verifyQueues(t, target)
+	if len(queues) == 0 {
+		t.Fatal("there is no queue of verify")
 	}
-	t.Fatal("there is no queue of verify")
-	return madeQueue{}
+	return queues[0]
 }

@@ -273,10 +273,10 @@ func verifying(t topology.Compiled) Grant {
 		User: "verify", Purpose: "verify", Tags: []string{"management"},
 		Note:      "Who may bind a queue to the exchanges of retries and dead letters can read copies of the messages.",
 		Configure: []string{own}, Write: []string{own},
-		Read: []string{
-			own, exactly(topology.ReturnExchangeName(t.Name)), exactly(topology.DeadLetterName(t.Name)),
-			exactly(topology.NextExchangeName(topology.FailedExchangeName(t.Name))),
-		},
+		Read: []string{own, exactly(topology.NextExchangeName(topology.FailedExchangeName(t.Name)))},
+	}
+	if len(t.Backoffs) > 0 {
+		g.Read = append(g.Read, exactly(topology.ReturnExchangeName(t.Name)), exactly(topology.DeadLetterName(t.Name)))
 	}
 	g.Write = append(g.Write, exactly(topology.FailedExchangeName(t.Name)))
 	for _, b := range t.Backoffs {

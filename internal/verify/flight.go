@@ -160,13 +160,19 @@ func (f *flight) note(c *canary, result Result, waited time.Duration, problem Pr
 	if c.processed {
 		shown, longest = &row.Processor, &row.ProcessorWaited
 	}
-	if result.worse(*shown) {
-		*shown, *longest = result, waited
-	} else if result == *shown {
-		*longest = max(*longest, waited)
-	}
+	worst(shown, longest, result, waited)
 	if problem.Name != "" {
 		f.report.add(problem)
+	}
+}
+
+// worst puts a result with its time into a row, unless the row has a worse one. Of the same results
+// the longest time counts.
+func worst(shown *Result, longest *time.Duration, r Result, waited time.Duration) {
+	if r.worse(*shown) {
+		*shown, *longest = r, waited
+	} else if r == *shown {
+		*longest = max(*longest, waited)
 	}
 }
 

@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
@@ -46,7 +47,7 @@ func (r Result) worse(other Result) bool {
 // Tier is what was found out about the tier of a backoff.
 type Tier struct {
 	Backoff string `json:"backoff"`
-	// Queue is the retry queue.
+	// Queue is the retry queue. Empty: RabbitMQ does the retries, in the work queue itself.
 	Queue string `json:"queue"`
 	// Delay is how long the tier keeps a message.
 	Delay time.Duration `json:"delay"`
@@ -59,6 +60,18 @@ type Tier struct {
 	// go, and a processor into the tier.
 	Processor       Result        `json:"processor"`
 	ProcessorWaited time.Duration `json:"processorWaited"`
+}
+
+// Failure is a way in which a consumer fails a message of a native backoff, and what RabbitMQ did.
+type Failure struct {
+	Backoff string `json:"backoff"`
+	// Consumer is what the consumer calls, or what happens to it.
+	Consumer string `json:"consumer"`
+	// Expected is what is to become of the message, for people.
+	Expected string `json:"expected"`
+	// Result and Waited are about the canary that failed in this way.
+	Result Result        `json:"result"`
+	Waited time.Duration `json:"waited"`
 }
 
 // Problem is something that is not as it should be.
@@ -80,6 +93,8 @@ type Report struct {
 	// OK reports that there are no problems.
 	OK    bool   `json:"ok"`
 	Tiers []Tier `json:"tiers"`
+	// Failures are about native backoffs: what became of canaries that failed in each way.
+	Failures []Failure `json:"failures,omitempty"`
 	// Problems are what is not as it should be.
 	Problems []Problem `json:"problems"`
 	// Left is what the run could not remove, as a sentence.
@@ -96,6 +111,18 @@ func (r *Report) add(p Problem) {
 	r.Problems, r.OK = append(r.Problems, p), false
 }
 
+// join adds what was found out about another backoff.
+func (r *Report) join(other Report) {
+	r.Tiers = append(r.Tiers, other.Tiers...)
+	r.Failures = append(r.Failures, other.Failures...)
+	for _, p := range other.Problems {
+		r.add(p)
+	}
+	if other.Left != "" {
+		r.Left = strings.TrimPrefix(r.Left+"\n"+other.Left, "\n")
+	}
+}
+
 // WriteText writes a report for people: a row for each tier, and the problems.
 func WriteText(w io.Writer, r Report, width int) error {
 	fmt.Fprintf(w, "topology %s, vhost %s\n\n", r.Topology, topology.Printable(r.VHost))
@@ -110,6 +137,16 @@ func WriteText(w io.Writer, r Report, width int) error {
 		return err
 	}
 	fmt.Fprintln(w)
+	if len(r.Failures) > 0 {
+		rows := [][]string{{"BACKOFF", "FAILED BY", "IS TO BE", "RESULT"}}
+		for _, f := range r.Failures {
+			rows = append(rows, []string{f.Backoff, f.Consumer, f.Expected, after(f.Result, f.Waited)})
+		}
+		if err := (text.Table{Rows: rows}).Write(w, width); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
 	for _, p := range r.Problems {
 		fmt.Fprintf(w, "problem %s: %s\n", p.Name, topology.Printable(p.Text))
 	}

@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
@@ -12,17 +13,29 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// rights returns what a run needs: its queue, the exchanges that lead canaries home as sources, the
-// exchanges that the canaries enter, and any right on the failed queues: without one, RabbitMQ 4.3
-// does not tell how many consumers they have.
-func rights(t topology.Compiled, home string) []plan.Right {
+// rights returns what a run needs: its queues, the exchanges that lead canaries home as sources,
+// the exchanges that the canaries enter, and any right on the failed queues: without one, RabbitMQ
+// 4.3 does not tell how many consumers they have.
+func rights(t topology.Compiled, home string, natives []*nativeFlight) []plan.Right {
 	needs := []plan.Right{
-		{Permission: plan.Configure, Kind: topology.KindQueue, Name: home},
-		{Permission: plan.Write, Kind: topology.KindQueue, Name: home},
-		{Permission: plan.Read, Kind: topology.KindQueue, Name: home},
 		{Permission: plan.Write, Kind: topology.KindExchange, Name: topology.FailedExchangeName(t.Name)},
 	}
-	for _, exchange := range homeExchanges(t.Name) {
+	var own []string
+	sources := homeExchanges(t.Name)
+	if len(t.Backoffs) > 0 {
+		own = append(own, home)
+	} else {
+		sources = []string{topology.NextExchangeName(topology.FailedExchangeName(t.Name))}
+	}
+	for _, f := range natives {
+		own = append(own, f.queue.Name, f.dead.Name)
+	}
+	for _, queue := range own {
+		for _, permission := range []plan.Permission{plan.Configure, plan.Write, plan.Read} {
+			needs = append(needs, plan.Right{Permission: permission, Kind: topology.KindQueue, Name: queue})
+		}
+	}
+	for _, exchange := range sources {
 		needs = append(needs, plan.Right{Permission: plan.Read, Kind: topology.KindExchange, Name: exchange})
 	}
 	for _, b := range t.Backoffs {
@@ -33,8 +46,8 @@ func rights(t topology.Compiled, home string) []plan.Right {
 }
 
 // permit fails before anything is written if the user lacks a right, and names all such rights.
-func (v *Verifier) permit(ctx context.Context, conn *amqp.Conn, home string) error {
-	lacking, err := v.Management.Lacking(ctx, conn, rights(v.Topology, home))
+func (v *Verifier) permit(ctx context.Context, conn *amqp.Conn, home string, natives []*nativeFlight) error {
+	lacking, err := v.Management.Lacking(ctx, conn, rights(v.Topology, home, natives))
 	if err != nil {
 		return fmt.Errorf("read the rights of the user: %w", err)
 	}
@@ -44,13 +57,14 @@ func (v *Verifier) permit(ctx context.Context, conn *amqp.Conn, home string) err
 	var list []string
 	for _, r := range lacking {
 		name := r.Name
-		if name == home {
+		if strings.HasPrefix(name, topology.VerifyName(v.Topology.Name, "")) {
 			name = topology.VerifyName(v.Topology.Name, "*")
 		}
 		list = append(list, fmt.Sprintf("%s on the %s %s", r.Permission, r.Kind, text.Name(name)))
 	}
+	slices.Sort(list) // several queues share a pattern
 	user := v.Endpoint.AMQP.User
 	return broker.Errorf(broker.ErrForbidden,
 		"user %q lacks %s; nothing was sent; run 'dlxctl rights' and give %s what it prints for the user verify",
-		user, strings.Join(list, ", "), text.ShellQuote(user))
+		user, strings.Join(slices.Compact(list), ", "), text.ShellQuote(user))
 }

@@ -1,6 +1,7 @@
 // Package verify sends canaries through the live retry plane of a topology: messages of its own
 // that wait in each tier, as failed messages do, and come back to a queue of its own. It checks
-// that they come back, when, with which headers, and that processors move them.
+// that they come back, when, with which headers, and that processors move them. Where RabbitMQ does
+// the retries, canaries fail in a queue of verify with the settings of a work queue.
 //
 // No canary reaches a work queue or a dead-letter queue. The exchanges of the plane route a message
 // by the address of its work queue, @NAME. A canary has the address of the queue of verify, which
@@ -19,6 +20,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
@@ -64,20 +67,18 @@ type Verifier struct {
 // that no processor consumes. A canary in a tier leaves it with its delay.
 func (v *Verifier) Run(ctx context.Context) (Report, error) {
 	report := Report{Topology: v.Topology.Name, VHost: v.Endpoint.VHost, OK: true}
-	if len(v.Topology.Backoffs) == 0 && len(v.Topology.Native) > 0 {
-		return report, fmt.Errorf("RabbitMQ does all retries of the topology %q (engine: native): there is nothing to verify", v.Topology.Name)
-	}
-	if len(v.Topology.Backoffs) == 0 {
+	if !Verifiable(v.Topology) {
 		return report, fmt.Errorf("the topology %q has no queue with a backoff: there is nothing to verify", v.Topology.Name)
 	}
 	run := strings.ToLower(rand.Text()[:10])
 	home, bindings := homeObjects(v.Topology, run, v.expires())
+	natives := v.natives(run)
 	conn, err := amqp.Dial(ctx, v.endpoint("sends"))
 	if err != nil {
 		return report, err
 	}
 	defer conn.Close()
-	if err := v.permit(ctx, conn, home.Name); err != nil {
+	if err := v.permit(ctx, conn, home.Name, natives); err != nil {
 		return report, err
 	}
 	state, err := v.Management.Inspect(ctx)
@@ -92,15 +93,24 @@ func (v *Verifier) Run(ctx context.Context) (Report, error) {
 	if err != nil {
 		return report, err
 	}
+	group, flying := errgroup.WithContext(ctx)
 	if len(canaries) > 0 {
 		f := flight{verifier: v, report: &report, out: conn, home: home.Name, canaries: canaries}
-		if err := f.fly(ctx, home, bindings); err != nil {
-			return report, err
-		}
+		group.Go(func() error { return f.fly(flying, home, bindings) })
+	}
+	group.Go(func() error { return v.flyNatives(flying, state, natives) })
+	if err := group.Wait(); err != nil {
+		return report, err
+	}
+	for _, f := range natives {
+		report.join(f.report)
 	}
 	v.blameChanges(ctx, state, &report)
 	return report, nil
 }
+
+// Verifiable reports whether a topology has retries to verify.
+func Verifiable(t topology.Compiled) bool { return len(t.Backoffs)+len(t.Native) > 0 }
 
 // endpoint returns the broker, with a connection name by which operators recognize the connection.
 func (v *Verifier) endpoint(purpose string) broker.Endpoint {

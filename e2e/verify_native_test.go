@@ -1,0 +1,84 @@
+package e2e_test
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+const nativeFile = `
+version: 1
+name: shop
+backoff: {steady: {engine: native, linear: {first: 10s, attempts: 3}}}
+queues: [{name: billing, backoff: steady}]
+`
+
+// onNative returns a virtual host with nativeFile, and the file. The test is left out where RabbitMQ
+// delays no retries.
+func onNative(t *testing.T) (brokertest.Target, string) {
+	t.Helper()
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	target, file := brokertest.VHost(t), writeTopology(t, nativeFile)
+	succeeds(t, target, "apply", "--yes", "--allow", "uncounted-nack=billing", "-f", file)
+	return target, file
+}
+
+// Where RabbitMQ does all retries, verify works with the rights that 'dlxctl rights' prints for it,
+// and needs each.
+func TestEachRightOfNativeVerifyIsNeeded(t *testing.T) {
+	target, file := onNative(t)
+	before := target.Definitions(t)
+	full := grant(t, nativeFile, "verify")
+	succeeds(t, as(t, target, full), "verify", "--max-wait", "1s", "-f", file)
+	unchanged(t, target, before, "verify")
+	for _, missing := range rightsOf(full) {
+		code, out := dlxctl(as(t, target, without(full, missing)), "verify", "--max-wait", "1s", "-f", file)
+		if says := missing.permission + " on the "; code != 1 || !strings.Contains(out, says) || !strings.Contains(out, missing.object()) {
+			t.Errorf("verify without %s exits with %d:\n%s", missing, code, out)
+		}
+		unchanged(t, target, before, "verify without "+missing.String())
+	}
+}
+
+// A verify that ends while canaries wait in its queue, interrupted or killed, leaves no canary in a
+// queue of the team: its queues expire with them. No plan takes these for drift.
+func TestNativeVerifyThatEnds(t *testing.T) {
+	target, file := onNative(t)
+	for i, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		p := start(t, target, "verify", "-f", file)
+		brokertest.Eventually(t, "canaries to wait", func() bool { return len(waiting(t, target)) == i+1 })
+		if signal == syscall.SIGKILL {
+			p.kill()
+		} else {
+			p.signal(t, signal)
+			p.exits(t, 130)
+			if !strings.Contains(p.stderr.String(), "go away by themselves within 10m") {
+				t.Errorf("verify prints\n%s", &p.stderr)
+			}
+		}
+		for _, q := range waiting(t, target) {
+			if q.Arguments["x-expires"] != float64(300_000) {
+				t.Errorf("the queue of verify has the arguments %v", q.Arguments)
+			}
+		}
+		succeeds(t, target, "plan", "--detailed-exitcode", "-f", file)
+		succeeds(t, target, "apply", "--yes", "--prune", "-f", file)
+	}
+	ch := target.Channel(t)
+	for _, queue := range []string{"billing", "billing.dead", "shop.unroutable"} {
+		if m, found, err := ch.Get(queue, false); err != nil || found {
+			t.Errorf("%s has the message %q: %v", queue, m.MessageId, err)
+		}
+	}
+}
+
+// waiting returns the queues of verify in which three canaries are delayed. The fourth is a dead
+// letter at once.
+func waiting(t *testing.T, target brokertest.Target) []madeQueue {
+	t.Helper()
+	return slices.DeleteFunc(verifyQueues(t, target), func(q madeQueue) bool { return q.Messages != 3 })
+}
