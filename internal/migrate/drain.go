@@ -134,9 +134,11 @@ func (h *mover) room(out *amqp.Conn, queue string, fullAt int64) func() bool {
 	begin, through, left := h.moved.Load(), int64(0), int64(0)
 	return func() bool {
 		if left == 0 && h.moved.Load()-begin >= through {
-			ready, err := out.MessagesReady(queue)
+			ready, err := out.ReadyForSure(queue)
 			if err != nil {
-				return false // the connection has ended, and with it the relay
+				// Its leader is silent: the queue may be full, and drop its oldest. Or the connection has
+				// ended, and with it the relay.
+				return false
 			}
 			if left = min(fullAt-int64(ready), holdPrefetch); left <= 0 {
 				left = 0

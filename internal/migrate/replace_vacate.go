@@ -509,13 +509,18 @@ func (r *Runner) declareAnew(ctx context.Context, m Move, state topology.State, 
 	return wait.For(ctx, r.Settle)
 }
 
-// readyIn returns how many messages are ready in a queue.
+// readyIn returns how many messages are ready in a queue. Zero is also that of a leader that has
+// been silent for seconds, but not of one that was silent for a moment: a hold that seemed empty
+// would be left before its messages.
 func (r *Runner) readyIn(ctx context.Context, queue string) (int64, error) {
 	conn, err := amqp.Dial(ctx, r.Endpoint)
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Close()
-	n, err := conn.MessagesReady(queue)
+	n, err := conn.ReadyForSure(queue)
+	if errors.Is(err, broker.ErrRefused) {
+		return 0, nil
+	}
 	return int64(n), err
 }

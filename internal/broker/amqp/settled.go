@@ -47,6 +47,13 @@ func (c *Conn) count(queue string) (now counts, err error) {
 	return now, err
 }
 
+// ReadyForSure returns how many messages are ready in a queue. It does not take a leader that is
+// silent for an empty queue: if it is silent for seconds, ReadyForSure fails with ErrRefused.
+func (c *Conn) ReadyForSure(queue string) (int, error) {
+	now, err := sure(func() (counts, error) { return c.count(queue) })
+	return now.ready, explainChannel(err)
+}
+
 func countOn(ch *amqp091.Channel, queue string) (counts, error) {
 	began := time.Now()
 	q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
