@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -128,7 +129,7 @@ func TestApplyKilledWhileItReplaces(t *testing.T) {
 	for i, step := range steps {
 		apply := []string{"apply", "--yes", "--parallel", "2", "--lock-timeout", lockFreed, "-f", files[i%2]}
 		p := start(t, v.target, apply...)
-		brokertest.Eventually(t, "the step "+step, func() bool {
+		brokertest.EventuallyEvery(t, 5*time.Millisecond, "the step "+step, func() bool {
 			select {
 			case <-p.ended:
 				t.Fatalf("apply has ended before the step %s\n%s%s", step, &p.stdout, &p.stderr)

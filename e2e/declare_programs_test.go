@@ -18,7 +18,7 @@ import (
 type snippet struct {
 	file string
 	// work is the line that a service replaces. failing is one for a test: it takes a second for the
-	// body "slow" and five for "slower", and fails the bodies "bad", "permanent" and "long", the last
+	// body "slow" and ten for "slower", and fails the bodies "bad", "permanent" and "long", the last
 	// with an error text of megabytes. The body "flaky" succeeds the third time alone.
 	work, failing string
 	// kind and permanent are the types of the errors for "bad" and "permanent", and stack is what a
@@ -37,7 +37,7 @@ func snippets() map[string]snippet {
 				return syscall.Nanosleep(&syscall.Timespec{Sec: 1}, nil)
 			case "slower":
 				println("has begun")
-				return syscall.Nanosleep(&syscall.Timespec{Sec: 5}, nil)
+				return syscall.Nanosleep(&syscall.Timespec{Sec: 10}, nil)
 			case "bad": return fmt.Errorf("bad row 7%w", errors.New(""))
 			case "permanent": return Permanent{errors.New("bad row 7")}
 			case "flaky":
@@ -54,7 +54,7 @@ func snippets() map[string]snippet {
 			"consumer.py", "pass  # your work",
 			`import time
     if body == b"slow": print("has begun", flush=True) or time.sleep(1)
-    if body == b"slower": print("has begun", flush=True) or time.sleep(5)
+    if body == b"slower": print("has begun", flush=True) or time.sleep(10)
     if body == b"bad": raise ValueError("bad row 7")
     if body == b"permanent": raise Permanent("bad row 7")
     if body == b"long": raise ValueError("é" * 2**21)
@@ -70,7 +70,7 @@ func snippets() map[string]snippet {
 			"consumer.js", "// your work",
 			`const body = message.content.toString();
 			if (body === "slow") await new Promise((resolve) => (console.log("has begun"), setTimeout(resolve, 1000)));
-			if (body === "slower") await new Promise((resolve) => (console.log("has begun"), setTimeout(resolve, 5000)));
+			if (body === "slower") await new Promise((resolve) => (console.log("has begun"), setTimeout(resolve, 10000)));
 			if (body === "bad") throw new RangeError("bad row 7");
 			if (body === "permanent") throw new Permanent("bad row 7");
 			if (body === "flaky") {
@@ -86,7 +86,7 @@ func snippets() map[string]snippet {
 			"Consumer.java", "// your work",
 			`switch (new String(body)) {
 				case "slow": System.out.println("has begun"); Thread.sleep(1000); break;
-				case "slower": System.out.println("has begun"); Thread.sleep(5000); break;
+				case "slower": System.out.println("has begun"); Thread.sleep(10000); break;
 				case "bad": throw new IllegalStateException("bad row 7");
 				case "permanent": throw new Permanent("bad row 7", null);
 				case "flaky":
@@ -102,7 +102,7 @@ func snippets() map[string]snippet {
 		"elixir": {
 			"consumer.ex", "def handle(_payload, _meta), do: :ok",
 			`def handle("slow", _), do: (IO.puts("has begun"); Process.sleep(1000))
-  def handle("slower", _), do: (IO.puts("has begun"); Process.sleep(5000))
+  def handle("slower", _), do: (IO.puts("has begun"); Process.sleep(10000))
   def handle("bad", _), do: raise(ArgumentError, "bad row 7")
   def handle("permanent", _), do: raise(Permanent, "bad row 7")
   def handle("long", _), do: raise(String.duplicate("é", 2 ** 21))
@@ -147,7 +147,7 @@ func TestSnippets(t *testing.T) {
 			s.skipsDuplicates(t, target, s.start(t, user, dir))
 			s.rejectsLargeHeaders(t, target, s.start(t, user, dir))
 			alive := user
-			alive.URL += "?heartbeat=1"
+			alive.URL += "?heartbeat=3"
 			s.keepsItsConnection(t, target, s.start(t, alive, dir))
 			less := as(t, target, without(rights, right{"write", `shop\.failed`}))
 			s.fallsBack(t, target, s.start(t, less, dir)) // 403
@@ -289,7 +289,7 @@ func (s snippet) keepsItsConnection(t *testing.T, target brokertest.Target, p *c
 	})
 	p.terminate(t)
 	if !empty(t, ch, "billing") || !empty(t, ch, "shop.standard.failed") {
-		t.Error("a message that takes five seconds came back")
+		t.Error("a message that takes ten seconds came back")
 	}
 }
 

@@ -223,7 +223,7 @@ func TestFromThePluginToADelay(t *testing.T) {
 	}
 
 	// It waits for what is held, and is killed meanwhile.
-	p.publish(t, "held", 4*broker.Tick)
+	p.publish(t, "held", 10*broker.Tick) // longer than the next command takes to ask
 	expect(2, "later holds 1 message (1 message on ", "--yes", "--wait", "0s")
 	killed := start(t, target, append(from, "--yes")...)
 	brokertest.Eventually(t, "the wait to begin", func() bool {
@@ -233,6 +233,7 @@ func TestFromThePluginToADelay(t *testing.T) {
 		t.Fatalf("the command ended before it was killed, or deleted what holds messages: %s%s", &killed.stdout, &killed.stderr)
 	}
 	// Publishers that still publish keep it, also where nothing is held.
+	brokertest.Eventually(t, "nothing to be held", func() bool { return brokertest.Ready(t, ch, "legacy") == 1 })
 	stop := brokertest.PublishEvery(t, target.Confirming(t), "later", "reminder", broker.Tick/20)
 	expect(2, "and messages came to it in the last "+idle+": let publishers publish to shop.later", "--yes",
 		"--wait", (8 * broker.Tick).String())

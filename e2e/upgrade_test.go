@@ -281,6 +281,11 @@ queues:
 		if c.killed {
 			doubled = 1 // --in-flight with a rate
 			run.kill()
+			runs := ""
+			brokertest.Eventually(t, "no process to work on the run", func() bool { // as the broker sees it
+				runs = succeeds(t, target, "desk", "run", "list", "-f", file)
+				return !strings.Contains(runs, " now ")
+			}, &runs)
 		} else {
 			run.signal(t, syscall.SIGINT)
 			run.exits(t, 2)

@@ -12,7 +12,7 @@ import (
 const nativeFile = `
 version: 1
 name: shop
-backoff: {steady: {engine: native, linear: {first: 10s, attempts: 3}}}
+backoff: {steady: {engine: native, linear: {first: 30s, attempts: 3}}}
 queues: [{name: billing, backoff: steady}]
 `
 

@@ -164,8 +164,12 @@ func TestHowAConsumerStops(t *testing.T) {
 			if way == timeout {
 				args["x-consumer-timeout"] = int32(1000)
 			}
+			began := time.Now()
 			c := holding(t, s.target, args)
 			stopped := time.Now()
+			if way == timeout { // it began with the first delivery
+				stopped = began
+			}
 			if err := stop(c); err != nil {
 				t.Fatal(err)
 			}

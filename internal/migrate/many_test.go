@@ -301,15 +301,25 @@ func TestReplaceKeepsAHoldThatFailedBefore(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	node := brokertest.Node(t)
-	s := replaceStage(t, node.VHost(t), "classic", "quorum", nil)
-	node.Ctl(t, "eval", failHold(s.target.VHost, "new"))
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	first, told := s.during(t, "replace: proving", 1, stop)
-	if err := first.Run(ctx); err == nil || !strings.Contains(told.String(), ".hold: the broker failed: ") {
-		t.Fatalf("the broker has not failed to declare the hold: %v", err)
+	var s *stage
+	for try := 1; ; try++ {
+		s = replaceStage(t, node.VHost(t), "classic", "quorum", nil)
+		node.Ctl(t, "eval", failHold(s.target.VHost, "new"))
+		ctx, stop := context.WithCancel(t.Context())
+		first, told := s.during(t, "replace: proving", 1, stop)
+		err := first.Run(ctx)
+		stop()
+		if err != nil && strings.Contains(told.String(), ".hold: the broker failed: ") {
+			break
+		}
+		// A busy node may take so long for the trial that the hold comes after the time for which no
+		// leader is elected.
+		if try == 4 {
+			t.Fatalf("the broker has not failed to declare the hold: %v", err)
+		}
+		t.Logf("the broker has not failed to declare the hold: %v", err)
 	}
-	ctx, stop = context.WithCancel(t.Context())
+	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	kept := false
 	second, _ := s.during(t, "new gets its messages; its hold", 1, func() { kept = true; stop() })

@@ -218,20 +218,19 @@ func TestAnOutageMakesNoDeadLetters(t *testing.T) {
 				v.down.Store(true)
 				s.send(t, ids(0, 200)...)
 				log.says(t, "work queue is in outage:")
-				if got := page.scrape(t).sum("dlxctl_queue_in_outage", "queue", "billing", "owner", "team-billing"); got != 1 {
-					t.Errorf("the gauge is %d", got)
-				}
+				brokertest.Eventually(t, "the gauge to be 1", func() bool { // it is set after the line is written
+					return page.scrape(t).sum("dlxctl_queue_in_outage", "queue", "billing", "owner", "team-billing") == 1
+				})
 				pause(t, 5*time.Second)
 				v.down.Store(false)
 				s.allDone(t, v, 200)
 				begins := func() int { return len(log.with("work queue is in outage:")) }
-				brokertest.Eventually(t, "the outage to end", func() bool {
-					return len(log.with("outage of a work queue has ended")) == begins()
-				})
+				ends := func() int { return len(log.with("outage of a work queue has ended")) }
+				brokertest.Eventually(t, "the outage to end", func() bool { return ends() == begins() })
 				stop()
 				end()
 				// Counts that a busy node of a test is late with can show a second outage.
-				if n := begins(); n > 3 || h.of("outage") != n || h.of("outage_end") != n || len(h.notices) != 2*n {
+				if n, m := begins(), ends(); n > 3 || h.of("outage") != n || h.of("outage_end") != m || len(h.notices) != n+m {
 					t.Errorf("notices: %+v", h.notices)
 				}
 				got := page.scrape(t)
@@ -350,7 +349,14 @@ func TestTheBrokerTellsSinceWhenAQueueIsInOutage(t *testing.T) {
 	v := s.serve(t, &service{})
 	s.send(t, ids(0, 200)...)
 	s.allDone(t, v, 200)
-	pause(t, 5*broker.Tick) // statistics show that
+	brokertest.Eventually(t, "statistics of that", func() bool {
+		all, err := eyes.Deliveries(t.Context(), []string{"billing"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all["billing"].Acknowledged >= 200
+	})
+	pause(t, 8*broker.Tick) // both processors read them, also if some reads fail
 	tells("no outage", func(_ topology.Began, out bool) bool { return !out })
 	v.down.Store(true)
 	begin := time.Now().Add(-time.Second) // what is told has no fractions
@@ -368,17 +374,21 @@ func TestTheBrokerTellsSinceWhenAQueueIsInOutage(t *testing.T) {
 	} else {
 		t.Log(report.Problems[i].Text)
 	}
+	const telling = "dlxctl process shop outages"
+	brokertest.Eventually(t, "both to tell", func() bool { return len(named(t, eyes, telling)) == 2 })
 	kill()
 	brokertest.Eventually(t, "one processor", func() bool { return s.consumers(t, failed[0]) == 1 })
-	s.reopens(t, eyes, "dlxctl process shop outages")
+	s.reopens(t, eyes, telling)
 	told = tells("the begin, by the other one", func(_ topology.Began, out bool) bool { return out })
 	if told.AtLeast || told.At.Before(begin) {
 		t.Errorf("the other one says %+v", told)
 	}
 	stop()
 	run(t, s.processor(t))
-	next := tells("the begin, by the next one", func(_ topology.Began, out bool) bool { return out })
-	if !next.AtLeast || next.At.Before(told.At) {
+	next := tells("the begin, by the next one", func(began topology.Began, out bool) bool {
+		return out && began.AtLeast // statistics may still show the connection of the one before
+	})
+	if next.At.Before(told.At) {
 		t.Errorf("the next one says %+v, the one before said %+v", next, told)
 	}
 	v.down.Store(false)
@@ -427,26 +437,29 @@ func TestAnOutageThatCannotBeTold(t *testing.T) {
 	s.allDone(t, v, 200)
 }
 
+// named returns the open connections of this name.
+func named(t *testing.T, m *management.Client, name string) (out []string) {
+	t.Helper()
+	all, err := m.Connections(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, n := range all {
+		if n.String() == name {
+			out = append(out, address)
+		}
+	}
+	return out
+}
+
 // reopens closes the only connection of this name, and waits for another one.
 func (s *stage) reopens(t *testing.T, m *management.Client, name string) {
 	t.Helper()
-	open := func() (out []string) {
-		all, err := m.Connections(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for address, n := range all {
-			if n.String() == name {
-				out = append(out, address)
-			}
-		}
-		return out
-	}
 	var before []string
-	brokertest.Eventually(t, "one "+name, func() bool { before = open(); return len(before) == 1 })
+	brokertest.Eventually(t, "one "+name, func() bool { before = named(t, m, name); return len(before) == 1 })
 	s.target.Call(t, http.MethodDelete, "connections/"+url.PathEscape(before[0]), nil)
 	brokertest.Eventually(t, "another "+name, func() bool {
-		now := open()
+		now := named(t, m, name)
 		return len(now) == 1 && now[0] != before[0]
 	})
 }
@@ -510,9 +523,9 @@ func TestARateForWhatWaited(t *testing.T) {
 	run(t, next)
 	v.down.Store(false)
 	s.allDone(t, v, 200)
-	for i := range v.at[40:] { // 40 in any two seconds, and some that the broker moves together
-		if took := v.at[i+40].Sub(v.at[i]); took < time.Second {
-			t.Errorf("messages %d to %d returned within %s", i, i+40, took)
+	for i := range v.at[100:] { // 100 in any five seconds, of which the broker or the service may rest two
+		if took := v.at[i+100].Sub(v.at[i]); took < 3*time.Second {
+			t.Errorf("messages %d to %d returned within %s", i, i+100, took)
 			break
 		}
 	}
