@@ -26,17 +26,7 @@ func newUnfiledBilling(t *testing.T, typ string) *shop {
 		"billing.dead": {},
 	} {
 		args["x-queue-type"] = typ
-		for tries := 1; ; tries++ {
-			_, err := s.ch.QueueDeclare(queue, true, false, false, false, args)
-			if err == nil {
-				break
-			}
-			// A very busy broker gives up starting a queue, says so, and closes the connection.
-			if tries == 3 || !strings.Contains(err.Error(), "cluster_not_formed") {
-				t.Fatal(err)
-			}
-			s.ch = s.target.Confirming(t)
-		}
+		s.declare(t, queue, args)
 	}
 	if err := s.ch.QueueBind("billing", "order.*", "events", false, nil); err != nil {
 		t.Fatal(err)

@@ -23,9 +23,7 @@ func newForeign(t *testing.T, typ string, n int) *shop {
 	declare := func(name string, more amqp091.Table) {
 		args := amqp091.Table{"x-queue-type": typ}
 		maps.Copy(args, more)
-		if _, err := s.ch.QueueDeclare(name, true, false, false, false, args); err != nil {
-			t.Fatal(err)
-		}
+		s.declare(t, name, args)
 	}
 	declare("orders", amqp091.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dlq"})
 	declare("dlq", nil)

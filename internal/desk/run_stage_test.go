@@ -85,6 +85,22 @@ func newShopOn(tb testing.TB, target brokertest.Target, file string) *shop {
 	return s
 }
 
+// declare declares a queue.
+func (s *shop) declare(tb testing.TB, name string, args amqp091.Table) {
+	tb.Helper()
+	for tries := 1; ; tries++ {
+		_, err := s.ch.QueueDeclare(name, true, false, false, false, args)
+		if err == nil {
+			return
+		}
+		// A very busy broker gives up starting a queue, says so, and closes the connection.
+		if tries == 3 || !strings.Contains(err.Error(), "cluster_not_formed") {
+			tb.Fatal(err)
+		}
+		s.ch = s.target.Confirming(tb)
+	}
+}
+
 func compile(file string) (topology.Compiled, error) {
 	c, _, err := spec.Load([]spec.Source{{Name: "topology.yaml", Data: []byte(file)}},
 		func(string) (string, bool) { return "", false })

@@ -93,8 +93,11 @@ func isGone(err error) bool {
 
 // failedToDeclare matches the reasons of a broker that accepts a declaration and fails to carry it
 // out. AMQP has the code 541 for them, and the management API answers 400, as to a wrong request
-// (source: rabbit_quorum_queue, rabbit_classic_queue, rabbit_stream_queue; 3.10 to 4.3).
-var failedToDeclare = regexp.MustCompile(`^(Cannot declare .* on node '|Could not declare .* timed out)`)
+// (source: rabbit_quorum_queue, rabbit_classic_queue, rabbit_stream_queue; 3.10 to 4.3). The last
+// one is that of a process of the broker which has crashed meanwhile (rabbit_mgmt_util; seen on
+// 3.10.8).
+var failedToDeclare = regexp.MustCompile(
+	`^(Cannot declare .* on node '|Could not declare .* timed out|Request to node .* failed with )`)
 
 // explain turns an answer of the broker into an error for the user.
 func (m *Client) explain(e *statusError) error {

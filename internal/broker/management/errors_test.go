@@ -461,6 +461,22 @@ func TestRefusalsAreNotRetried(t *testing.T) {
 	}
 }
 
+// A process of the broker that crashes while a queue is declared is a failure, and not a refusal:
+// it may be tried again. The answer is one of 3.10.8, shortened.
+func TestACrashIsNotARefusal(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"error":"bad_request","reason":"Request to node r@h failed with {'EXIT', {exception, shutdown}}"}`)
+	}))
+	t.Cleanup(s.Close)
+	m := resolve(t, broker.Config{API: s.URL})
+	err := m.Apply(t.Context(), plan.Change{Action: plan.Create, After: topology.Queue{Name: "q"}})
+	if !errors.Is(err, broker.ErrInternal) || errors.Is(err, broker.ErrRefused) {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestEmptyObjectsMayBeLists answers as RabbitMQ does where an object is empty.
 func TestEmptyObjectsMayBeLists(t *testing.T) {
 	t.Parallel()
