@@ -54,10 +54,9 @@ func (r *resolver) undelayable(want topology.Policy, q topology.Queue) string {
 		return fmt.Sprintf("%s and %s, and %s limits it to %d: of two limits the smaller one applies; raise or remove that one, or write fewer tiers%s",
 			what, text.Count(attempts, "retry"), limiter(have, operator, topology.ArgDeliveryLimit), limit, other)
 	}
-	longest, _ := want.Definition[topology.KeyDelayedRetryMax].(int64)
-	if ttl, ok := effective[topology.ArgMessageTTL].(int64); ok && ttl <= longest {
-		return fmt.Sprintf("%s and delays of up to %s, and messages of the queue expire after %s (message-ttl): one that expires while it is delayed is a dead letter; set a longer TTL, or write shorter delays%s",
-			what, text.Millis(longest), text.Millis(ttl), other)
+	if ttl, ok := effective[topology.ArgMessageTTL].(int64); ok && ttl <= b.Wait().Milliseconds() {
+		return fmt.Sprintf("%s and delays of %s together, and messages of the queue expire %s after their publish (message-ttl), also while they are delayed: dead letters before all retries; set a longer TTL, or write shorter delays%s",
+			what, text.Duration(b.Wait()), text.Millis(ttl), other)
 	}
 	return ""
 }

@@ -216,14 +216,14 @@ func TestWhereNoNativeBackoffCanBe(t *testing.T) {
 			arguments: topology.Arguments{"x-queue-type": "quorum", "x-delivery-limit": int64(-1)},
 		},
 		"a short TTL": {
-			arguments: topology.Arguments{"x-queue-type": "quorum", "x-message-ttl": int64(3000)},
-			want:      "has engine: native and delays of up to 3s, and messages of the queue expire after 3s (message-ttl)",
+			arguments: topology.Arguments{"x-queue-type": "quorum", "x-message-ttl": int64(9000)},
+			want:      "has engine: native and delays of 9s together, and messages of the queue expire 9s after their publish (message-ttl)",
 		},
 		"a short TTL of another team": {
 			arguments: topology.Arguments{"x-queue-type": "quorum"}, other: args{"message-ttl": int64(2500)},
-			want: "messages of the queue expire after 2.5s",
+			want: "messages of the queue expire 2.5s after",
 		},
-		"a long TTL": {arguments: topology.Arguments{"x-queue-type": "quorum", "x-message-ttl": int64(3001)}},
+		"a long TTL": {arguments: topology.Arguments{"x-queue-type": "quorum", "x-message-ttl": int64(9001)}},
 		"a delayed retry of its own": {
 			arguments: topology.Arguments{
 				"x-queue-type": "quorum", "x-delayed-retry-type": "failed", "x-delayed-retry-min": int64(1),

@@ -156,13 +156,14 @@ func (d *decoder) nativeQueue(q *Queue, f fields) {
 		refuse("severity", "rules of severity, and no processor reads its messages",
 			"write severity: page, ticket or info on the queue, or give it a backoff with engine: processor")
 	}
-	longest := time.Duration(0)
+	together := time.Duration(0)
 	for _, t := range b.Tiers {
-		longest = max(longest, t.Delay)
+		together += t.Delay
 	}
-	if ttl, ok := q.Arguments[topology.ArgMessageTTL].(int64); ok && ttl <= longest.Milliseconds() {
-		refuse("arguments", fmt.Sprintf("x-message-ttl %d", ttl),
-			fmt.Sprintf("a message whose time ends while RabbitMQ delays it is a dead letter: write more than %d, the longest delay, or remove it", longest.Milliseconds()))
+	if ttl, ok := q.Arguments[topology.ArgMessageTTL].(int64); ok && ttl <= together.Milliseconds() {
+		refuse("arguments", fmt.Sprintf("x-message-ttl %d", ttl), fmt.Sprintf(
+			"it counts from the publish, also while RabbitMQ delays a message, and ends its retries: write more than %d, all delays together, or remove it",
+			together.Milliseconds()))
 	}
 	for _, name := range q.Arguments.Names() {
 		if slices.Contains(arguments.DelayedRetry(), topology.PolicyKey(name)) {
