@@ -38,7 +38,7 @@ processor counts it and puts it into the tier. No canary reaches a work queue or
 dead-letter queue: its path is checked first; a canary that could end up elsewhere is not sent.
 
 Where RabbitMQ does the retries (engine: native), canaries fail in a queue of verify with the
-settings that a work queue has, once in each way in which a consumer can fail.
+settings of the first work queue, once in each way in which a consumer can fail.
 
 Of tiers longer than --max-wait only the settings are read; native retries follow one another,
 and those are waited for that come within it. verify is meant for a job each night. Its queues
@@ -56,7 +56,7 @@ interrupted.`,
 		RunE:        func(c *cobra.Command, _ []string) error { return k.run(c.Context()) },
 	}
 	f := c.Flags()
-	f.DurationVar(&k.maxWait, "max-wait", 2*time.Minute, "longest `DELAY` of a tier to wait for")
+	f.DurationVar(&k.maxWait, "max-wait", 2*time.Minute, "longest `DELAY` of a tier, or of native retries together, to wait for")
 	f.DurationVar(&k.late, "late", 5*time.Second, "how long after its time a canary may come back without a problem")
 	f.DurationVar(&k.patience, "patience", 30*time.Second,
 		"how long after its time to wait for a canary, and how long a processor has to take one")

@@ -91,7 +91,8 @@ queues: [{name: billing, bindings: [{exchange: events, key: "order.*"}]}]
 		}
 	}
 	process.logs(t, `annotated_error_type=Forged annotated_error="all is lost"`)
-	if log := process.stderr.String(); regexp.MustCompile(`message_id=.* error(_type)?=| error(_type)?=.* message_id=`).MatchString(log) {
+	said := regexp.MustCompile(`message_id=.* error(_type)?=| error(_type)?=.* message_id=`)
+	if log := process.stderr.String(); said.MatchString(log) {
 		t.Errorf("the log says that a consumer said it:\n%s", log)
 	}
 }

@@ -16,12 +16,9 @@ backoff: {steady: {engine: native, linear: {first: 30s, attempts: 3}}}
 queues: [{name: billing, backoff: steady}]
 `
 
-// onNative returns a virtual host with nativeFile, and the file. The test is left out where RabbitMQ
-// delays no retries.
+// onNative returns a virtual host with nativeFile, and the file.
 func onNative(t *testing.T) (brokertest.Target, string) {
 	t.Helper()
-	brokertest.OnNewestLine(t)
-	t.Parallel()
 	target, file := brokertest.VHost(t), writeTopology(t, nativeFile)
 	succeeds(t, target, "apply", "--yes", "--allow", "uncounted-nack=billing", "-f", file)
 	return target, file
@@ -30,6 +27,8 @@ func onNative(t *testing.T) (brokertest.Target, string) {
 // Where RabbitMQ does all retries, verify works with the rights that 'dlxctl rights' prints for it,
 // and needs each.
 func TestEachRightOfNativeVerifyIsNeeded(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
 	target, file := onNative(t)
 	before := target.Definitions(t)
 	full := grant(t, nativeFile, "verify")
@@ -37,7 +36,8 @@ func TestEachRightOfNativeVerifyIsNeeded(t *testing.T) {
 	unchanged(t, target, before, "verify")
 	for _, missing := range rightsOf(full) {
 		code, out := dlxctl(as(t, target, without(full, missing)), "verify", "--max-wait", "1s", "-f", file)
-		if says := missing.permission + " on the "; code != 1 || !strings.Contains(out, says) || !strings.Contains(out, missing.object()) {
+		says := missing.permission + " on the "
+		if code != 1 || !strings.Contains(out, says) || !strings.Contains(out, missing.object()) {
 			t.Errorf("verify without %s exits with %d:\n%s", missing, code, out)
 		}
 		unchanged(t, target, before, "verify without "+missing.String())
@@ -47,6 +47,8 @@ func TestEachRightOfNativeVerifyIsNeeded(t *testing.T) {
 // A verify that ends while canaries wait in its queue, interrupted or killed, leaves no canary in a
 // queue of the team: its queues expire with them. No plan takes these for drift.
 func TestNativeVerifyThatEnds(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
 	target, file := onNative(t)
 	for i, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		p := start(t, target, "verify", "-f", file)
@@ -76,8 +78,7 @@ func TestNativeVerifyThatEnds(t *testing.T) {
 	}
 }
 
-// waiting returns the queues of verify in which three canaries are delayed. The fourth is a dead
-// letter at once.
+// waiting returns the queues of verify in which three canaries are delayed. The fourth dies.
 func waiting(t *testing.T, target brokertest.Target) []madeQueue {
 	t.Helper()
 	return slices.DeleteFunc(verifyQueues(t, target), func(q madeQueue) bool { return q.Messages != 3 })

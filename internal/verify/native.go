@@ -29,17 +29,16 @@ type failing struct {
 	counted  bool // the broker counts it as a retry
 }
 
-// The ways to fail. Consumers of a work queue with this backoff have the first one as a rule: its
-// canary has all retries, the others have one.
-var (
-	requeues = failing{"basic.reject, requeue=true", amqp.Requeue, true}
-	failings = []failing{
-		requeues,
+// failings returns the ways to fail. Consumers of a work queue with this backoff have the first one
+// as a rule: its canary has all retries, the others have one.
+func failings() []failing {
+	return []failing{
+		{"basic.reject, requeue=true", amqp.Requeue, true},
 		{"basic.reject, requeue=false", amqp.Reject, false},
 		{"basic.nack, requeue=true", amqp.Nack, false},
 		{"a closed channel", amqp.Crash, true},
 	}
-)
+}
 
 // nativeFlight sends canaries through the retries of a native backoff, which RabbitMQ does. No work
 // queue can be used for that: its consumers would get them. So a queue of verify has the settings
@@ -102,8 +101,9 @@ func (v *Verifier) flyNatives(ctx context.Context, state topology.State, all []*
 	defer in.Close()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, f := range ready {
-		v.Log.InfoContext(ctx, "failing canaries in a queue of verify", "topology", v.Topology.Name, "backoff", f.backoff.Name,
-			"canaries", len(f.canaries), "longest_wait", text.Duration(f.longest), "queue", f.queue.Name)
+		v.Log.InfoContext(ctx, "failing canaries in a queue of verify", "topology", v.Topology.Name,
+			"backoff", f.backoff.Name, "canaries", len(f.canaries), "longest_wait", text.Duration(f.longest),
+			"queue", f.queue.Name)
 		group.Go(func() error { return f.fly(ctx, out, in) })
 	}
 	return group.Wait()
@@ -116,7 +116,8 @@ func (v *Verifier) newNativeFlight(b topology.Backoff, run string, n int) *nativ
 	mark := topology.DeskMark(v.Topology.Name)
 	own := func(suffix string, args topology.Arguments) topology.Queue {
 		args[topology.ArgManagedBy] = mark
-		return topology.Queue{Name: topology.VerifyName(v.Topology.Name, fmt.Sprint(run, n, suffix)), Durable: true, Arguments: args}
+		name := topology.VerifyName(v.Topology.Name, fmt.Sprint(run, n, suffix))
+		return topology.Queue{Name: name, Durable: true, Arguments: args}
 	}
 	// Killed, verify leaves its canaries to the first queue, which expires with them, before the
 	// second one does.
@@ -141,11 +142,11 @@ func (v *Verifier) newNativeFlight(b topology.Backoff, run string, n int) *nativ
 		}
 		f.addRow(i, tier.Delay)
 	}
-	for _, way := range failings {
+	for _, way := range failings() {
 		c := &nativeCanary{id: fmt.Sprintf("%s-%d-%s", run, n, way.answer), failing: way, row: len(f.report.Failures)}
 		shown := Failure{Backoff: b.Name, Consumer: way.consumer, Expected: f.expected(way)}
 		switch {
-		case way.answer != amqp.Reject && f.waits == 0, way == requeues && f.waits < len(b.Tiers):
+		case way.answer != amqp.Reject && f.waits == 0, way.answer == amqp.Requeue && f.waits < len(b.Tiers):
 			shown.Result = NotWaitedFor
 		}
 		f.report.Failures = append(f.report.Failures, shown)
@@ -156,10 +157,11 @@ func (v *Verifier) newNativeFlight(b topology.Backoff, run string, n int) *nativ
 	return f
 }
 
-// addRow adds the row of a retry. Retries with the same delay share one.
+// addRow adds the row of a retry. Retries with the same delay share one, but for those that are not
+// waited for.
 func (f *nativeFlight) addRow(index int, delay time.Duration) {
 	last := len(f.report.Tiers) - 1
-	if last < 0 || f.report.Tiers[last].Delay != delay {
+	if last < 0 || f.report.Tiers[last].Delay != delay || index == f.waits {
 		f.report.Tiers = append(f.report.Tiers, Tier{Backoff: f.backoff.Name, Delay: delay})
 		last++
 	}
@@ -175,7 +177,7 @@ func (f *nativeFlight) addRow(index int, delay time.Duration) {
 func (f *nativeFlight) expected(way failing) string {
 	first := text.Duration(f.backoff.Tiers[0].Delay)
 	switch {
-	case way == requeues:
+	case way.answer == amqp.Requeue:
 		return "a dead letter after " + text.Count(len(f.backoff.Tiers), "retry")
 	case way.answer == amqp.Reject:
 		return "a dead letter at once"
@@ -207,7 +209,7 @@ func (f *nativeFlight) prepare(state topology.State) bool {
 func (f *nativeFlight) settings(state topology.State) (usable bool) {
 	t := f.verifier.Topology
 	if v := state.Version; v != "" && !state.DelaysRetries() {
-		f.problem("settings", "", "RabbitMQ %s delays no retries: engine: native is for %s and later; run 'dlxctl plan'", v, topology.FirstNative)
+		f.problem("settings", "", "engine: native is for RabbitMQ %s and later, and this broker is %s; run 'dlxctl plan'", topology.FirstNative, v)
 		return false
 	}
 	policies := policy.All(state)
@@ -222,7 +224,9 @@ func (f *nativeFlight) settings(state topology.State) (usable bool) {
 			continue
 		}
 		have := policies.Effective(state.Have.Queues[i])
-		wanted := slices.IndexFunc(t.Policies, func(p topology.Policy) bool { return p.Name == topology.PolicyName(t.Name, w.Name) })
+		wanted := slices.IndexFunc(t.Policies, func(p topology.Policy) bool {
+			return p.Name == topology.PolicyName(t.Name, w.Name)
+		})
 		want := policy.Arguments(t.Policies[wanted].Definition)
 		for _, name := range slices.Sorted(maps.Keys(want)) {
 			if have[name] != want[name] {
@@ -230,6 +234,10 @@ func (f *nativeFlight) settings(state topology.State) (usable bool) {
 					topology.FormatValue(want[name]))
 				break
 			}
+		}
+		if ttl, limited := have[topology.ArgMessageTTL].(int64); limited && ttl <= f.backoff.Wait().Milliseconds() {
+			f.problem("settings", w.Name, "messages of %s expire after %s (message-ttl), and their retries take %s; run 'dlxctl plan'",
+				text.Name(w.Name), text.Millis(ttl), text.Duration(f.backoff.Wait()))
 		}
 		if taken || have[topology.ArgDeadLetterExchange] != want[topology.ArgDeadLetterExchange] {
 			continue
@@ -241,8 +249,40 @@ func (f *nativeFlight) settings(state topology.State) (usable bool) {
 			}
 		}
 		f.queue.Arguments[topology.ArgDeadLetterRoutingKey] = topology.AddressKey(f.dead.Name)
+		if f.disturbed(policies, w.Name, have) {
+			return false
+		}
 	}
 	return taken
+}
+
+// disturbed reports whether a policy of another team changes what becomes of canaries in the queue
+// of verify, and does not change that of messages in the work queue, which has these settings. Such
+// a policy matches both names, and the policy of dlxctl overrides it on the work queue alone.
+func (f *nativeFlight) disturbed(policies *policy.Set, work string, settings topology.Arguments) bool {
+	effective := policies.Effective(f.queue)
+	for _, p := range policies.InEffect(f.queue) {
+		for _, key := range slices.Sorted(maps.Keys(p.Definition)) {
+			name := "x-" + key
+			value := effective[name]
+			if key == topology.KeyDelayedRetryType { // the type of a policy counts before that of an argument
+				value = p.Definition[key]
+			}
+			switch key {
+			case topology.KeyDelayedRetryType, topology.KeyDelayedRetryMin, topology.KeyDelayedRetryMax,
+				topology.KeyDeliveryLimit, "message-ttl", "max-length", "max-length-bytes":
+				if value == settings[name] {
+					continue
+				}
+			default:
+				continue
+			}
+			f.problem("harmful-policy", "", "%s (pattern %s) sets %s on the queues of verify, and not on %s: no canary was sent; write a pattern that does not match %s",
+				p, text.Name(p.Pattern), key, text.Name(work), topology.VerifyName(f.verifier.Topology.Name, "*"))
+			return true
+		}
+	}
+	return false
 }
 
 // setting returns a setting of a queue for people.
@@ -303,8 +343,17 @@ func (f *nativeFlight) fly(ctx context.Context, out, in *amqp.Conn) error {
 	flying, land := context.WithCancel(ctx)
 	defer land()
 	group, flying := errgroup.WithContext(flying)
-	group.Go(func() error { return in.Serve(flying, f.queue.Name, f.deliver) })
-	group.Go(func() error { return in.Serve(flying, f.dead.Name, f.died) })
+	serve := func(queue string, handle func(amqp091.Delivery) amqp.Answer) {
+		group.Go(func() error {
+			if err := in.Serve(flying, queue, handle); err != nil {
+				return fmt.Errorf("the queue %s of verify: %w; what is left of it goes away within %s", text.Name(queue), err,
+					text.Took(2*expiryMargin))
+			}
+			return nil
+		})
+	}
+	serve(f.queue.Name, f.deliver)
+	serve(f.dead.Name, f.died)
 	group.Go(func() error { return f.send(flying, out) })
 	group.Go(func() error {
 		defer land()
@@ -313,8 +362,7 @@ func (f *nativeFlight) fly(ctx context.Context, out, in *amqp.Conn) error {
 	})
 	err := group.Wait()
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w; the canaries and their queues %s and %s go away by themselves within %s", ErrInterrupted,
-			text.Name(f.queue.Name), text.Name(f.dead.Name), text.Took(2*expiryMargin))
+		return ErrInterrupted
 	}
 	if err != nil {
 		return err
@@ -328,21 +376,25 @@ func (f *nativeFlight) send(ctx context.Context, out *amqp.Conn) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range f.canaries {
-		f.mu.Lock()
+	f.mu.Lock()
+	for _, c := range f.canaries { // before the first one is sent: after an alarm it is never confirmed
 		c.giveUp = time.Now().Add(f.verifier.Patience)
-		f.mu.Unlock()
-		m := publishing(c.id, nil)
-		refused, err := publisher.PublishOne(ctx, topology.FailedExchangeName(f.verifier.Topology.Name), topology.AddressKey(f.queue.Name), m)
+	}
+	f.mu.Unlock()
+	exchange := topology.FailedExchangeName(f.verifier.Topology.Name)
+	for _, c := range f.canaries {
+		refused, err := publisher.PublishOne(ctx, exchange, topology.AddressKey(f.queue.Name), publishing(c.id, nil))
 		switch {
 		case ctx.Err() != nil: // all are given up, or verify was interrupted
-			return nil
+			return nil //nolint:nilerr // Run looks at ctx
 		case err != nil:
 			return fmt.Errorf("send a canary to %s: %w", text.Name(f.queue.Name), err)
 		case refused != "":
 			f.mu.Lock()
-			f.end(c, Missing, 0, "refused", "the broker does not accept a canary for the backoff %s: %s; run 'dlxctl plan' and 'dlxctl status'",
-				text.Name(f.backoff.Name), refused)
+			if !c.ended {
+				f.end(c, Missing, 0, "refused", "the broker does not accept a canary for the backoff %s: %s; run 'dlxctl plan' and 'dlxctl status'",
+					text.Name(f.backoff.Name), refused)
+			}
 			f.mu.Unlock()
 		}
 	}
@@ -381,9 +433,9 @@ func (f *nativeFlight) who(c *nativeCanary) string {
 	return fmt.Sprintf("a canary of the backoff %s (%s)", text.Name(f.backoff.Name), c.failing.consumer)
 }
 
-// delay returns for how long RabbitMQ is to withhold a canary that has failed so often as it came.
+// delay returns for how long RabbitMQ is to withhold a canary that has failed c.came times.
 func (f *nativeFlight) delay(c *nativeCanary) time.Duration {
-	if c.failing == requeues {
+	if c.failing.answer == amqp.Requeue {
 		return f.backoff.Tiers[c.came-1].Delay
 	}
 	return f.backoff.Tiers[0].Delay
@@ -391,7 +443,7 @@ func (f *nativeFlight) delay(c *nativeCanary) time.Duration {
 
 // judge notes a retry of a canary. It reports whether the consumer fails the canary again.
 func (f *nativeFlight) judge(c *nativeCanary, d amqp091.Delivery, waited time.Duration) bool {
-	if c.failing == requeues && c.came > len(f.backoff.Tiers) || c.failing.answer == amqp.Reject {
+	if c.failing.answer == amqp.Requeue && c.came > len(f.backoff.Tiers) || c.failing.answer == amqp.Reject {
 		f.end(c, Astray, waited, "more-retries", "%s came back, and is to be %s: the delivery limit is not that of the file; run 'dlxctl plan'",
 			f.who(c), f.expected(c.failing))
 		return false
@@ -419,7 +471,7 @@ func (f *nativeFlight) judge(c *nativeCanary, d amqp091.Delivery, waited time.Du
 		problem(Late, "late", "%s came back after %s, and not after %s: the broker is busy",
 			f.who(c), took, text.Duration(delay))
 	}
-	if c.failing != requeues {
+	if c.failing.answer != amqp.Requeue {
 		f.end(c, result, waited, "", "")
 		return false
 	}
@@ -441,10 +493,10 @@ func (f *nativeFlight) died(d amqp091.Delivery) amqp.Answer {
 	}
 	waited := time.Since(c.answered)
 	switch {
-	case c.failing == requeues && c.came <= len(f.backoff.Tiers):
+	case c.failing.answer == amqp.Requeue && c.came <= len(f.backoff.Tiers):
 		f.end(c, Astray, waited, "dead-letter", "%s became a dead letter after %d of %s; run 'dlxctl plan'",
 			f.who(c), c.came-1, text.Count(len(f.backoff.Tiers), "retry"))
-	case c.failing != requeues && c.failing.answer != amqp.Reject:
+	case c.failing.answer != amqp.Requeue && c.failing.answer != amqp.Reject:
 		f.end(c, Astray, waited, "dead-letter", "%s became a dead letter, and not a retry; run 'dlxctl plan'",
 			f.who(c))
 	case waited > f.verifier.Late:
@@ -480,9 +532,9 @@ func (f *nativeFlight) landed(now time.Time) bool {
 	for _, c := range f.canaries {
 		switch {
 		case c.ended:
-		case !c.giveUp.IsZero() && now.After(c.giveUp):
-			f.end(c, Missing, 0, "missing", "%s did not come again after %s, and is to be %s: run 'dlxctl status' and 'dlxctl plan'",
-				f.who(c), text.Count(c.came, "delivery"), f.expected(c.failing))
+		case !c.giveUp.IsZero() && now.After(c.giveUp): // zero: send has not begun
+			f.end(c, Missing, 0, "missing", "%s was delivered %s and is not %s; run 'dlxctl status' and 'dlxctl plan'",
+				f.who(c), text.Count(c.came, "time"), f.expected(c.failing))
 		default:
 			all = false
 		}
@@ -495,9 +547,10 @@ func (f *nativeFlight) end(c *nativeCanary, r Result, waited time.Duration, name
 	c.ended = true
 	shown := &f.report.Failures[c.row]
 	worst(&shown.Result, &shown.Waited, r, waited)
-	if c.failing == requeues && c.came > 0 && c.came <= len(f.rows) && r.worse(OK) { // its retry did not come
-		tier := &f.report.Tiers[f.rows[c.came-1]]
-		worst(&tier.Result, &tier.Waited, r, waited)
+	if c.failing.answer == amqp.Requeue && c.came <= f.waits && r.worse(OK) { // no more retries of it come
+		for _, row := range slices.Compact(slices.Clone(f.rows[max(c.came, 1)-1 : f.waits])) {
+			worst(&f.report.Tiers[row].Result, &f.report.Tiers[row].Waited, r, waited)
+		}
 	}
 	if name != "" {
 		f.problem(name, "", format, args...)

@@ -35,8 +35,8 @@ func texts(r Report) string {
 	return out
 }
 
-// Canaries are sent where the objects of the broker lead them back, and the queue in which they fail
-// has what is in effect on a work queue. What differs from the file is named.
+// Canaries are sent where the objects of the broker lead them back, and the queue in which they
+// fail has what is in effect on a work queue. What differs from the file is named.
 func TestNativeCanariesAreSentOnlyWhereTheyComeBack(t *testing.T) {
 	t.Parallel()
 	policyOn := func(definition topology.Arguments) func(*topology.State) {
@@ -52,12 +52,25 @@ func TestNativeCanariesAreSentOnlyWhereTheyComeBack(t *testing.T) {
 		"what the file says": {func(*topology.State) {}, true, ""},
 		"an older broker": {
 			func(s *topology.State) { s.Version = "4.2.1" }, false,
-			"settings: RabbitMQ 4.2.1 delays no retries: engine: native is for 4.3.1 and later; ",
+			"settings: engine: native is for RabbitMQ 4.3.1 and later, and this broker is 4.2.1; ",
 		},
 		"an alarm": {func(s *topology.State) { s.Alarm = "memory" }, false, ""},
 		"fewer retries": {
 			policyOn(topology.Arguments{topology.KeyDeliveryLimit: int64(2)}), true,
 			"settings: billing has delivery-limit 2, and not 4; ",
+		},
+		"retries that outlast the messages": {
+			policyOn(topology.Arguments{"message-ttl": int64(90_000)}), true, // 10s, 20s, 30s, 30s
+			"settings: messages of billing expire after 1m30s (message-ttl), and their retries take 1m30s; ",
+		},
+		"a policy on the queue of verify alone": {
+			func(s *topology.State) {
+				s.Have.Policies = append(slices.Clone(s.Have.Policies), topology.Policy{
+					Name: "low", Pattern: ".*", ApplyTo: "queues",
+					Definition: topology.Arguments{topology.KeyDelayedRetryType: "disabled"},
+				})
+			}, false,
+			"harmful-policy: the policy low (pattern .*) sets delayed-retry-type on the queues of verify, and not on billing",
 		},
 		"a queue is missing": {
 			func(s *topology.State) { s.Have.Queues = without(s.Have.Queues, "billing") }, true,
@@ -122,7 +135,7 @@ func TestNativeRetriesWithinMaxWait(t *testing.T) {
 	}{
 		5 * time.Second:  {0, 1, "not waited for, not waited for, not waited for"},
 		30 * time.Second: {2, 4, ", , not waited for"},
-		time.Minute:      {3, 4, ", , not waited for"}, // 30s is the delay of two attempts
+		time.Minute:      {3, 4, ", , , not waited for"}, // 30s is the delay of two attempts
 		90 * time.Second: {4, 4, ", , "},
 	} {
 		f, _ := steady(t, maxWait)
@@ -130,7 +143,8 @@ func TestNativeRetriesWithinMaxWait(t *testing.T) {
 		for _, tier := range f.report.Tiers {
 			results = append(results, string(tier.Result))
 		}
-		if got := strings.Join(results, ", "); f.waits != want.waits || len(f.canaries) != want.canaries || got != want.results {
+		got := strings.Join(results, ", ")
+		if f.waits != want.waits || len(f.canaries) != want.canaries || got != want.results {
 			t.Errorf("with --max-wait %s, %d retries and %d canaries, and %q", maxWait, f.waits, len(f.canaries), got)
 		}
 	}

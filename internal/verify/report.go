@@ -69,7 +69,8 @@ type Failure struct {
 	Consumer string `json:"consumer"`
 	// Expected is what is to become of the message, for people.
 	Expected string `json:"expected"`
-	// Result and Waited are about the canary that failed in this way.
+	// Result and Waited are about the canary that failed in this way. Waited is the time since its
+	// last failure.
 	Result Result        `json:"result"`
 	Waited time.Duration `json:"waited"`
 }
@@ -138,7 +139,7 @@ func WriteText(w io.Writer, r Report, width int) error {
 	}
 	fmt.Fprintln(w)
 	if len(r.Failures) > 0 {
-		rows := [][]string{{"BACKOFF", "FAILED BY", "IS TO BE", "RESULT"}}
+		rows := [][]string{{"BACKOFF", "FAILED BY", "EXPECTED", "RESULT"}}
 		for _, f := range r.Failures {
 			rows = append(rows, []string{f.Backoff, f.Consumer, f.Expected, after(f.Result, f.Waited)})
 		}
@@ -170,7 +171,7 @@ func (r Report) summary() string {
 	}
 	out := fmt.Sprintf("%s of %s verified", text.Count(worked, "tier"), fmt.Sprint(len(r.Tiers)))
 	if unwaited > 0 {
-		out += fmt.Sprintf("; of %s longer than --max-wait only the settings were read", text.Count(unwaited, "tier"))
+		out += fmt.Sprintf("; of %s beyond --max-wait only the settings were read", text.Count(unwaited, "tier"))
 	}
 	if len(r.Problems) > 0 {
 		out += "; " + text.Count(len(r.Problems), "problem")

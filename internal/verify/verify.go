@@ -99,7 +99,10 @@ func (v *Verifier) Run(ctx context.Context) (Report, error) {
 		group.Go(func() error { return f.fly(flying, home, bindings) })
 	}
 	group.Go(func() error { return v.flyNatives(flying, state, natives) })
-	if err := group.Wait(); err != nil {
+	if err := group.Wait(); err != nil && ctx.Err() != nil {
+		return report, fmt.Errorf("%w; the canaries and their queues %s* go away by themselves within %s", ErrInterrupted,
+			text.Name(home.Name), text.Took(max(v.expires(), 2*expiryMargin)))
+	} else if err != nil {
 		return report, err
 	}
 	for _, f := range natives {

@@ -313,7 +313,7 @@ standard  10s   1-3, 5    ok, 10.02s      missing
 standard  1h    4         not waited for
 
 problem processor: it is silent
-0 tiers of 2 verified; of 1 tier longer than --max-wait only the settings were read; 1 problem
+0 tiers of 2 verified; of 1 tier beyond --max-wait only the settings were read; 1 problem
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("text (-want +got):\n%s", d)
