@@ -185,7 +185,7 @@ func filled(ts *testscript.TestScript, neg bool, args []string) {
 	ch := channel(ts)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-tick.C {
 		q, err := ch.QueueDeclarePassive(args[0], true, false, false, false, nil)
 		ts.Check(err)
 		if q.Messages >= wanted {
@@ -223,7 +223,7 @@ func expect(ts *testscript.TestScript, neg bool, args []string) {
 func await(ts *testscript.TestScript, ch *amqp091.Channel, queue string) amqp091.Delivery {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-tick.C {
 		m, ok, err := ch.Get(queue, false)
 		ts.Check(err)
 		if ok {
@@ -295,7 +295,7 @@ func waitfor(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-tick.C {
 		if err := ts.Exec(args[1], args[2:]...); err != nil {
 			_, exited := errors.AsType[*exec.ExitError](err)
 			if !exited {

@@ -35,7 +35,7 @@ func TestAStreamDoesNotHoldUpARun(t *testing.T) {
 	if err != nil || len(p.Reaches) != 3 {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	within, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	within, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	pausing := ""
 	r, err := s.desk.Execute(within, p, func(p desk.Progress) { pausing = p.Pausing })

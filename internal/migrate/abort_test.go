@@ -151,7 +151,7 @@ func TestAbortWithMessagesInTheTiers(t *testing.T) {
 				t.Errorf("while the processor runs it ends with %v", err)
 			}
 			stopProcessor()
-			for end := time.Now().Add(20 * time.Second); ; { // statistics tell of consumers for up to 5 seconds
+			for end := time.Now().Add(2 * time.Minute); ; { // statistics tell of consumers for up to 5 seconds
 				err := r.Abort(t.Context(), s.without(t))
 				if err == nil {
 					break
@@ -373,7 +373,7 @@ func TestAbortWithASharedBackoff(t *testing.T) {
 func (s *stage) reject(t *testing.T, n int) {
 	t.Helper()
 	ch := s.target.Channel(t)
-	for end := time.Now().Add(20 * time.Second); n > 0; {
+	for end := time.Now().Add(2 * time.Minute); n > 0; {
 		d, ok, err := ch.Get("new", false)
 		if err != nil {
 			t.Fatal(err)

@@ -39,7 +39,7 @@ func (s *stage) forwarding(t *testing.T, idle time.Duration) (stop func() int) {
 func (s *stage) collect(t *testing.T, queue string, n int) map[string]int {
 	t.Helper()
 	got := map[string]int{}
-	for end := time.Now().Add(20 * time.Second); len(got) < n && time.Now().Before(end); wait(t, 50*time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); len(got) < n && time.Now().Before(end); wait(t, 50*time.Millisecond) {
 		for id, times := range s.count(t, queue) {
 			got[id] += times
 		}

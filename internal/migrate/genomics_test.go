@@ -157,7 +157,7 @@ func (s *stage) poison(t *testing.T, keys []string) {
 			continue
 		}
 		dead := b.Destination + ".dead"
-		for end := time.Now().Add(20 * time.Second); ; {
+		for end := time.Now().Add(2 * time.Minute); ; {
 			d, ok, err := ch.Get(dead, true)
 			if err != nil {
 				t.Fatal(err)

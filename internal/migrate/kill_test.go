@@ -223,7 +223,7 @@ func TestTwoMigratesAtOnce(t *testing.T) {
 	if err := first.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); !s.exists(t, "new"); wait(t, 20*time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !s.exists(t, "new"); wait(t, 20*time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the first did not begin")
 		}

@@ -83,7 +83,7 @@ func TestReplaceEndsWhileTheHoldIsConsumed(t *testing.T) {
 		held = <-deliveries
 	})
 	r.Wait = 3 * time.Second
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	err := r.Run(ctx)
 	if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "its hold cannot be deleted") {
@@ -136,7 +136,7 @@ func TestReplaceIsDisturbed(t *testing.T) {
 			s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
 			ch := s.target.Channel(t)
 			r, _ := s.during(t, tc.step, 1, func() { tc.what(t, ch) })
-			ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 			defer cancel()
 			err := r.Run(ctx)
 			if !errors.Is(err, migrate.ErrDisturbed) || !strings.Contains(fmt.Sprint(err), tc.says) {
@@ -231,7 +231,7 @@ func TestReplaceWithATrialOfAKilledRun(t *testing.T) {
 		t.Parallel()
 		s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
 		trial(t, s)
-		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 		defer cancel()
 		if err := s.replacer(t).Run(ctx); err != nil {
 			t.Fatal(err)

@@ -107,7 +107,7 @@ func TestTheLegacyQueueIsDeleted(t *testing.T) {
 // untilDone runs it again and again until it comes to its end. said is what it says.
 func untilDone(t *testing.T, r *migrate.Runner, said *strings.Builder) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; {
+	for end := time.Now().Add(2 * time.Minute); ; {
 		err := r.Run(t.Context())
 		if err == nil {
 			return

@@ -218,7 +218,7 @@ func TestStoppedOnASilentConnection(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("the processor does not end")
 	}
 }

@@ -49,7 +49,7 @@ func knows(t *testing.T, m *management.Client, is func(topology.Usage) bool, que
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	var usage map[string]topology.Usage
-	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-tick.C {
 		s, err := m.Inspect(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -190,7 +190,7 @@ func holding(t *testing.T, m *management.Client, names ...string) {
 	t.Helper()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-tick.C {
 		s, err := m.Inspect(t.Context())
 		if err != nil {
 			t.Fatal(err)
