@@ -109,8 +109,8 @@ func (v *Verifier) flyNatives(ctx context.Context, state topology.State, all []*
 	return group.Wait()
 }
 
-// newNativeFlight returns the flight of a backoff, the n-th of its run. For a moment in which
-// nothing is sent yet: its rows say what is not waited for.
+// newNativeFlight returns the flight of a backoff, the n-th of its run. Nothing is sent yet; the
+// rows of its report say what is not waited for.
 func (v *Verifier) newNativeFlight(b topology.Backoff, run string, n int) *nativeFlight {
 	f := &nativeFlight{verifier: v, backoff: b}
 	mark := topology.DeskMark(v.Topology.Name)
