@@ -26,7 +26,7 @@ LINT := go tool -modfile=tools.mod golangci-lint
 # there are less than four processors, 32 tests at once make a node so slow that it declares no
 # quorum queue any more (4.3.6). Lint vets.
 CROWDED = $(or $(word 2,$(BROKERS)),$(filter 1 2 3,$(shell getconf _NPROCESSORS_ONLN)))
-TEST_FLAGS ?= -timeout 30m $(if $(CROWDED),-parallel 4 -p 3,-parallel 8 -p 4) -vet=off
+TEST_FLAGS ?= -timeout 60m $(if $(CROWDED),-parallel 4 -p 3,-parallel 8 -p 4) -vet=off
 # How much each fuzz target tries. A number of tries, no time: when a time is up, go
 # test calls a healthy target failed now and then (golang/go#75804).
 FUZZTIME ?= 10000x

@@ -104,7 +104,8 @@ queues: [{name: mail, deadLetterBy: policy}]
 // apply.
 func TestApplyFinishesDeletingPoliciesAfterAKill(t *testing.T) {
 	t.Parallel()
-	const queues, rounds = 20, 8
+	const queues = 20
+	rounds := brokertest.Rounds(3, 8)
 	target := brokertest.VHost(t)
 	ch := target.Channel(t)
 	var with strings.Builder
@@ -222,7 +223,7 @@ func TestApplyRepairsQuorumQueuesAfterAKill(t *testing.T) {
 	t.Parallel()
 	vhost := brokertest.Fragile(t)
 	kills := 0
-	for round := range 8 {
+	for round := range brokertest.Rounds(4, 8) {
 		target := vhost(t)
 		var b strings.Builder
 		b.WriteString("version: 1\nname: shop\ndefaults: {backoff: none}\nqueues:\n")
@@ -263,7 +264,8 @@ func TestApplyRepairsQuorumQueuesAfterAKill(t *testing.T) {
 // listed after the next apply: a new binding routes, and a deleted one does not.
 func TestApplyRepairsBindingsAfterAKill(t *testing.T) {
 	t.Parallel()
-	const keys, rounds = 80, 12
+	const keys = 80
+	rounds := brokertest.Rounds(5, 12)
 	target := brokertest.VHost(t)
 	file := filepath.Join(t.TempDir(), "topology.yaml")
 	kills := 0
@@ -278,7 +280,7 @@ func TestApplyRepairsBindingsAfterAKill(t *testing.T) {
 		args := []string{"apply", "--yes", "--allow", "drops-routing", "--lock-timeout", lockFreed, "-f", file}
 		if round > 0 { // the first creates the queue
 			p := start(t, target, args...)
-			if p.killAfter(t, time.Duration(40+15*round)*time.Millisecond) {
+			if p.killAfter(t, time.Duration(40+180*round/rounds)*time.Millisecond) {
 				kills++
 			}
 		}

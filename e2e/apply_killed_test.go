@@ -12,10 +12,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
-// kills is the least number of kills of TestApplyKilled, and mostKills the largest: where the
-// machine is slow, an apply spends most of its time before its first write.
-const kills, mostKills = 20, 60
-
 // SIGKILL ends an apply at any point. The lock is then free, and the next apply, of the same file
 // or of the previous one, leaves the broker byte for byte as an uninterrupted apply does.
 func TestApplyKilled(t *testing.T) {
@@ -38,9 +34,11 @@ func TestApplyKilled(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same moments each time
 	has, between := 0, 0
 	killed := 0
+	kills := brokertest.Rounds(8, 20)
+	mostKills := 3 * kills // where the machine is slow, an apply spends most of its time before its first write
 	for killed < kills || between < kills/2 && killed < mostKills {
 		// The kills are spread evenly over the time that an apply takes.
-		delay := time.Duration((float64(killed%kills) + r.Float64()) / kills * float64(took))
+		delay := time.Duration((float64(killed%kills) + r.Float64()) / float64(kills) * float64(took))
 		began := time.Now()
 		p := apply(1 - has)
 		if !p.killAfter(t, delay) { // it ended before: the machine has become faster

@@ -96,7 +96,7 @@ func (m nightKill) through(t *testing.T, target brokertest.Target, kill func()) 
 // rest without a person: no message is lost, and at most what was in flight is doubled.
 func TestTheNextNightParksTheRest(t *testing.T) {
 	t.Parallel()
-	for i, m := range nightKills() {
+	for i, m := range brokertest.Share(nightKills()) {
 		for j, typ := range []string{"quorum", "classic"} {
 			if (i+j)%2 > 0 && brokertest.Rounds(1, 2) == 1 {
 				continue // each night

@@ -89,7 +89,7 @@ const protectedFile = "version: 1\nname: shop\ndefaults: {type: %s, backoff: a}\
 // is overridden, no plan exits with 0.
 func TestForeignPoliciesDoNoHarm(t *testing.T) {
 	t.Parallel()
-	for name, h := range harms() {
+	for name, h := range brokertest.ShareNamed(harms()) {
 		for _, queueType := range h.types {
 			for _, when := range []string{"before", "after"} {
 				t.Run(fmt.Sprintf("%s, %s, %s apply", name, queueType, when), func(t *testing.T) {

@@ -77,13 +77,13 @@ func (r release) exits(t *testing.T, code int, target brokertest.Target, args ..
 func TestUpgradeFromTheLastRelease(t *testing.T) {
 	t.Parallel()
 	earlier := earlierRelease(t)
-	for name, test := range map[string]func(*testing.T, release){
+	for name, test := range brokertest.ShareNamed(map[string]func(*testing.T, release){
 		"two processors":    upgradeWithTwoProcessors,
 		"messages in tiers": upgradeWithMessagesInTiers,
 		"migrations":        upgradeWithinMigrations,
 		"runs of the desk":  upgradeWithinRuns,
 		"saved plans":       upgradeWithSavedPlans,
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, earlier)

@@ -330,7 +330,7 @@ func interruptions() []interruption {
 func TestPullInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []string{"quorum", "classic"} {
-		for _, tc := range interruptions() {
+		for _, tc := range brokertest.Share(interruptions()) {
 			t.Run(typ+", "+tc.name, func(t *testing.T) {
 				t.Parallel()
 				s := newShop(t, typ)
@@ -436,7 +436,7 @@ func (m moment) reach(t *testing.T, target brokertest.Target, end func()) broker
 // nothing is lost or doubled, and the run says so.
 func TestPullKilledWhileItAcknowledges(t *testing.T) {
 	t.Parallel()
-	for at, m := range moments() {
+	for at, m := range brokertest.Share(moments()) {
 		for i, of := range append(shopsToPull(), shopsToPull()...) {
 			undo := i >= len(shopsToPull())
 			if (at+i+i/4)%4 != 0 && brokertest.Rounds(2, 4) == 2 {
@@ -493,7 +493,7 @@ func TestPullKilledWhileItAcknowledges(t *testing.T) {
 // The connection of a pull ends around the transaction in which it acknowledges.
 func TestPullCutWhileItAcknowledges(t *testing.T) {
 	t.Parallel()
-	for _, m := range moments() {
+	for _, m := range brokertest.Share(moments()) {
 		if m.within > 0 {
 			continue
 		}
@@ -535,7 +535,7 @@ type pulled struct {
 func TestANodeEndsInAPull(t *testing.T) {
 	t.Parallel()
 	node := brokertest.Node(t)
-	for _, tc := range []struct {
+	for _, tc := range brokertest.Share([]struct {
 		name  string
 		ends  func(testing.TB)
 		at    string // the name of a moment; empty is while the pull copies
@@ -545,7 +545,7 @@ func TestANodeEndsInAPull(t *testing.T) {
 		{"before the commit", node.Kill, "before the commit", false},
 		{"before the commit, without a crash", node.Stop, "before the commit", false},
 		{"after the commit", node.Kill, "after the commit", false},
-	} {
+	}) {
 		var all []*pulled
 		var working, ahead sync.WaitGroup // ahead of that moment
 		ahead.Add(len(queueKinds()))

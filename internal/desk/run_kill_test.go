@@ -17,12 +17,13 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// killRounds is how often each kill test kills, for each type of queue; DLXCTL_TEST_KILLS sets it.
+// killRounds is how often each kill test kills, for each type of queue: half as often on a push;
+// DLXCTL_TEST_KILLS sets it.
 func killRounds(most int) int {
 	if n, err := strconv.Atoi(os.Getenv("DLXCTL_TEST_KILLS")); err == nil {
 		return n
 	}
-	return most
+	return brokertest.Rounds((most+1)/2, most)
 }
 
 // The program is killed by SIGKILL while it proposes, writes the list, or takes. Resumed, the hold
@@ -30,7 +31,7 @@ func killRounds(most int) int {
 // the broker has confirmed a part of the chosen messages, with more on their way.
 func TestTakeKilled(t *testing.T) {
 	t.Parallel()
-	for _, typ := range []string{"quorum", "classic"} {
+	for _, typ := range brokertest.Share([]string{"quorum", "classic"}) {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(7, uint64(len(typ)))) //nolint:gosec // the same moments each time
@@ -164,7 +165,7 @@ func (s *shop) held(t *testing.T, run string, n int) []string {
 // flight.
 func TestSendKilled(t *testing.T) {
 	t.Parallel()
-	for _, typ := range []string{"quorum", "classic"} {
+	for _, typ := range brokertest.Share([]string{"quorum", "classic"}) {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
 			const inFlight = 20
@@ -212,7 +213,7 @@ func TestSendKilled(t *testing.T) {
 // The program is killed while it gives back. Returned at last, the queue has each message once.
 func TestReturnKilled(t *testing.T) {
 	t.Parallel()
-	for _, typ := range []string{"quorum", "classic"} {
+	for _, typ := range brokertest.Share([]string{"quorum", "classic"}) {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(11, uint64(len(typ)))) //nolint:gosec // the same moments each time

@@ -63,7 +63,7 @@ func unfiled(t *testing.T, target brokertest.Target) *desk.Desk {
 func TestARunWithoutAFileIsKilled(t *testing.T) {
 	t.Parallel()
 	const n, inFlight = 1000, 20
-	for _, typ := range []string{"quorum", "classic"} {
+	for _, typ := range brokertest.Share([]string{"quorum", "classic"}) {
 		for i := range killRounds(3) {
 			t.Run(fmt.Sprint(typ, i), func(t *testing.T) {
 				t.Parallel()

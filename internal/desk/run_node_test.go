@@ -134,7 +134,7 @@ func TestNodeDies(t *testing.T) {
 	t.Parallel()
 	node := brokertest.Node(t)
 	all := []step{looks, returns, takes, sends} // the node dies soon after the last one began
-	for _, round := range []struct {
+	for _, round := range brokertest.Share([]struct {
 		name  string
 		die   func(testing.TB)
 		steps []step
@@ -143,7 +143,7 @@ func TestNodeDies(t *testing.T) {
 		{"killed soon", node.Kill, []step{takes}, []string{"quorum"}},
 		{"stopped", node.Stop, all, []string{"quorum"}},
 		{"killed", node.Kill, all, queueKinds()},
-	} {
+	}) {
 		var victims []*victim
 		for _, typ := range round.types {
 			for _, step := range round.steps {

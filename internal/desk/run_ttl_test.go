@@ -21,7 +21,7 @@ func ttlKinds() []string { return []string{"policies", "operator-policies"} }
 // the policy is gone.
 func TestATTLThatComesWhileARunTakesLosesNothing(t *testing.T) {
 	t.Parallel()
-	for _, kind := range ttlKinds() {
+	for _, kind := range brokertest.Share(ttlKinds()) {
 		for _, typ := range []string{"quorum", "classic"} {
 			for name, returned := range map[string]bool{"resumed": false, "returned": true} {
 				t.Run(kind+", "+typ+", "+name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestATTLThatComesWhileARunTakesLosesNothing(t *testing.T) {
 // The program is killed while it takes, after the policy came, and before it has seen it.
 func TestATTLThatComesBeforeAKillLosesNothing(t *testing.T) {
 	t.Parallel()
-	for _, kind := range ttlKinds() {
+	for _, kind := range brokertest.Share(ttlKinds()) {
 		for name, returned := range map[string]bool{"resumed": false, "returned": true} {
 			t.Run(kind+", "+name, func(t *testing.T) {
 				t.Parallel()
@@ -111,7 +111,7 @@ func killedUnder(t *testing.T, kind string, ttl int) (s *shop, chosen, rest []st
 // before it is resumed.
 func TestATTLThatComesAfterTheTakingLosesNothing(t *testing.T) {
 	t.Parallel()
-	for _, kind := range ttlKinds() {
+	for _, kind := range brokertest.Share(ttlKinds()) {
 		for name, stops := range map[string]bool{"while it sends": false, "before it is resumed": true} {
 			t.Run(kind+", "+name, func(t *testing.T) {
 				t.Parallel()

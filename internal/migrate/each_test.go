@@ -394,14 +394,23 @@ func TestManyAtOnce(t *testing.T) {
 		t.Errorf("it exits with %d, %s is %s, %s is %s", code, stuck, waits, refused, refuses)
 	}
 	for name, r := range results {
-		if name != stuck && name != refused && r.Outcome != migrate.Done {
+		// On a busy machine the consumers of others need longer than 20 s too.
+		if name != stuck && name != refused && r.Outcome != migrate.Done && r.Outcome != migrate.Waiting {
 			t.Errorf("%s is %s: %s", name, r.Outcome, r.Error)
 		}
 	}
-	state = f.inspect(t)
-	if left := f.differing(state); !slices.Equal(left, []string{stuck, refused}) {
-		t.Errorf("not replaced: %v", left)
-	}
+	left := ""
+	brokertest.Eventually(t, "all but two queues to be replaced", func() bool {
+		state = f.inspect(t)
+		names := f.differing(state)
+		if slices.Equal(names, []string{stuck, refused}) {
+			return true
+		}
+		c, stdout, stderr := f.each(t, dlxctl, "--wait", "20s", "-o", "json")
+		outcomes(t, c, stdout, stderr)
+		left = fmt.Sprintf("%v\n%s\n%s", names, stdout, stderr)
+		return false
+	}, &left)
 	if left := migrate.Unfinished(f.want, state); len(left) > 0 {
 		t.Errorf("in the middle: %v", left)
 	}

@@ -73,8 +73,8 @@ func TestMigrateKilled(t *testing.T) {
 	t.Parallel()
 	dlxctl := brokertest.Program(t)
 	vhost := brokertest.Fragile(t)
-	const perRound = 13 // kills of one migration, before it may end
-	for round, typ := range []string{"classic", "quorum", "classic", "quorum"} {
+	perRound := brokertest.Rounds(7, 13) // kills of one migration, before it may end
+	for round, typ := range brokertest.Share([]string{"classic", "quorum", "classic", "quorum"}) {
 		t.Run(fmt.Sprintf("round %d %s", round, typ), func(t *testing.T) {
 			t.Parallel()
 			s := newStageIn(t, vhost(t), fmt.Sprintf(topologyFile, typ), typ, nil)
@@ -172,7 +172,7 @@ func TestMigrateKilledAtEachStep(t *testing.T) {
 func TestAbortKilled(t *testing.T) {
 	t.Parallel()
 	dlxctl := brokertest.Program(t)
-	for _, steps := range []int{3, 5, 7} {
+	for _, steps := range brokertest.Share([]int{3, 5, 7}) {
 		t.Run(fmt.Sprintf("after %d steps", steps), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, "classic", nil)
@@ -189,7 +189,7 @@ func TestAbortKilled(t *testing.T) {
 			}
 			moments := rand.New(rand.NewPCG(uint64(steps), 2)) //nolint:gosec // the same moments each time
 			kills := 0
-			for range 8 {
+			for range brokertest.Rounds(5, 8) {
 				c, out := s.command(t, dlxctl, "abort", "--yes", "--settle", "50ms", "--lock-timeout", "20s")
 				if killed(t, c, out, time.Duration(moments.IntN(1200))*time.Millisecond) {
 					kills++

@@ -122,7 +122,7 @@ func (s *stage) consumed(t *testing.T, n float64) {
 // afterwards one of them is active. The order is kept as in any queue.
 func TestReplaceASingleActiveConsumer(t *testing.T) {
 	t.Parallel()
-	for _, types := range directions() {
+	for _, types := range brokertest.Share(directions()) {
 		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			t.Parallel()
 			s := replaceStageOf(t, brokertest.VHost(t), types[0], types[1],
@@ -169,7 +169,7 @@ func (s *stage) replacedWith(t *testing.T, n int) {
 // A queue with an exclusive consumer is replaced as any other if that works through it.
 func TestReplaceAnExclusiveConsumer(t *testing.T) {
 	t.Parallel()
-	for _, types := range directions() {
+	for _, types := range brokertest.Share(directions()) {
 		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			t.Parallel()
 			s := replaceStage(t, brokertest.VHost(t), types[0], types[1], nil)
@@ -285,7 +285,7 @@ func TestReplaceAQueueWithPriorities(t *testing.T) {
 // room for: it neither drops a message that its consumers would have read, nor changes the order.
 func TestReplaceAFullQueue(t *testing.T) {
 	t.Parallel()
-	for _, overflow := range []string{"drop-head", "reject-publish", "operator policy"} {
+	for _, overflow := range brokertest.Share([]string{"drop-head", "reject-publish", "operator policy"}) {
 		for _, types := range directions() {
 			t.Run(overflow+", "+types[0]+" to "+types[1], func(t *testing.T) {
 				t.Parallel()

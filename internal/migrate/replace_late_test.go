@@ -90,7 +90,7 @@ const (
 // that another run has declared and filled meanwhile: the broker would delete it with its messages.
 func TestReplaceDeletionArrivesLate(t *testing.T) {
 	t.Parallel()
-	for _, types := range [][2]string{{"quorum", "quorum"}, {"quorum", "classic"}, {"classic", "quorum"}} {
+	for _, types := range brokertest.Share([][2]string{{"quorum", "quorum"}, {"quorum", "classic"}, {"classic", "quorum"}}) {
 		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			t.Parallel()
 			s := replaceStage(t, brokertest.VHost(t), types[0], types[1], amqp091.Table{"x-max-length": 100000})
@@ -157,7 +157,7 @@ func TestReplaceGoesOnAfterAnEnd(t *testing.T) {
 	t.Parallel()
 	trial := topology.SwitchExchangeName("shop", "new") + ".trial"
 	hold := topology.ReplacementHoldName("shop", "new")
-	for name, tc := range map[string]struct {
+	for name, tc := range brokertest.ShareNamed(map[string]struct {
 		text    string
 		arrives bool
 		lock    bool // it is the connection with the lock
@@ -168,7 +168,7 @@ func TestReplaceGoesOnAfterAnEnd(t *testing.T) {
 		"after the deletion has arrived":          {queueDelete + "\x03new", true, true},
 		"after the declaration anew has arrived":  {queueDeclare + "\x03new\x02", true, false},
 		"before the deletion of the hold arrives": {queueDelete + string(rune(len(hold))) + hold, false, true},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)

@@ -81,7 +81,7 @@ func (s *stage) replaced(t *testing.T) {
 // lost and none doubled, and afterwards the plan is empty.
 func TestReplaceUnderLoad(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
+	for name, tc := range brokertest.ShareNamed(map[string]struct {
 		have, want string
 		args       amqp091.Table
 	}{
@@ -89,7 +89,7 @@ func TestReplaceUnderLoad(t *testing.T) {
 		"quorum to classic": {"quorum", "classic", nil},
 		"quorum to quorum":  {"quorum", "quorum", amqp091.Table{"x-max-length": 100000}},
 		"other arguments":   {"classic", "classic", amqp091.Table{"x-max-length": 100000, "x-message-ttl": 600000}},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := replaceStage(t, brokertest.VHost(t), tc.have, tc.want, tc.args)
@@ -127,7 +127,7 @@ func replaceSteps() []string {
 func TestReplaceKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	dlxctl := brokertest.Program(t)
-	for _, types := range [][2]string{{"classic", "quorum"}, {"quorum", "classic"}} {
+	for _, types := range brokertest.Share(directions()) {
 		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			t.Parallel()
 			s := replaceStage(t, brokertest.VHost(t), types[0], types[1], nil)
@@ -214,7 +214,7 @@ func TestReplaceStoppedAtEachStep(t *testing.T) {
 func TestReplaceKilled(t *testing.T) {
 	t.Parallel()
 	dlxctl := brokertest.Program(t)
-	for round, types := range [][2]string{{"classic", "quorum"}, {"quorum", "classic"}} {
+	for round, types := range brokertest.Share(directions()) {
 		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			t.Parallel()
 			s := replaceStage(t, brokertest.VHost(t), types[0], types[1], nil)
@@ -223,7 +223,7 @@ func TestReplaceKilled(t *testing.T) {
 			published := s.publish(t, 400*time.Millisecond)
 			r := rand.New(rand.NewPCG(uint64(round), 3)) //nolint:gosec // the same moments each time
 			kills := 0
-			for range 12 {
+			for range brokertest.Rounds(6, 12) {
 				c, out := s.command(t, dlxctl, "--yes", "--settle", "50ms", "--wait", "20s", "--lock-timeout", "20s")
 				if killed(t, c, out, time.Duration(500+r.IntN(5000))*time.Millisecond) {
 					kills++
@@ -254,7 +254,7 @@ func TestReplaceKilled(t *testing.T) {
 // meanwhile.
 func TestReplaceInOrder(t *testing.T) {
 	t.Parallel()
-	for _, types := range [][2]string{{"classic", "quorum"}, {"quorum", "classic"}} {
+	for _, types := range brokertest.Share(directions()) {
 		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			t.Parallel()
 			s := replaceStage(t, brokertest.VHost(t), types[0], types[1], nil)
@@ -346,7 +346,7 @@ func TestReplaceMissesConsumers(t *testing.T) {
 // A message that no consumer acknowledges keeps the queue: after the wait everything is as it was.
 func TestReplaceRollsBack(t *testing.T) {
 	t.Parallel()
-	for _, typ := range []string{"classic", "quorum"} {
+	for _, typ := range brokertest.Share([]string{"classic", "quorum"}) {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
 			s := replaceStage(t, brokertest.VHost(t), typ, map[string]string{"classic": "quorum", "quorum": "classic"}[typ], nil)
@@ -404,7 +404,7 @@ func bindingsOf(state topology.State) []string {
 // it was, and each message has come once. Afterwards abort refuses.
 func TestReplaceAborted(t *testing.T) {
 	t.Parallel()
-	for _, step := range replaceSteps()[:7] {
+	for _, step := range brokertest.Share(replaceSteps()[:7]) {
 		t.Run(strings.TrimPrefix(step, "replace: "), func(t *testing.T) {
 			t.Parallel()
 			s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
@@ -631,7 +631,7 @@ func (s *stage) foreign(t *testing.T, ch *amqp091.Channel, name string, more amq
 // comes back, once.
 func TestReplaceWithRetriesOnTheirWay(t *testing.T) {
 	t.Parallel()
-	for _, types := range [][2]string{{"classic", "quorum"}, {"quorum", "classic"}} {
+	for _, types := range brokertest.Share(directions()) {
 		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			t.Parallel()
 			target := brokertest.VHost(t)
@@ -813,10 +813,10 @@ func TestReplaceWhileTheBrokerIsKilled(t *testing.T) {
 	published := s.publishThrough(t)
 	stop := s.consumeThrough(t, "new")
 	allow := plan.Allow(topology.ReplacesQueue, topology.DropsRouting)
-	for _, step := range []string{
+	for _, step := range brokertest.Share([]string{
 		"replace: bind the switch", "replace: switch from new", "replace: proving", "replace: deleted", "replace: moving",
 		"replace: switch from its hold", "replace: bind new",
-	} {
+	}) {
 		struck, again := false, false
 		r := s.replacer(t)
 		r.Allow = allow

@@ -146,7 +146,9 @@ func TestMigrateWhileTheBrokerIsKilled(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range []struct {
+	leaveOld := sync.OnceFunc(func() { s.cutOver(t); stopOld() }) // then the drain can begin
+	filled := 0
+	for _, m := range brokertest.Share([]struct {
 		name string
 		when func(r *migrate.Runner, strike func())
 	}{
@@ -161,11 +163,13 @@ func TestMigrateWhileTheBrokerIsKilled(t *testing.T) {
 			r.Idle = 20 * time.Second
 			time.AfterFunc(4*time.Second, strike)
 		}},
-	} {
+	}) {
+		if m.name == "drain" || m.name == "retire" {
+			leaveOld()
+		}
 		if m.name == "drain" {
-			s.cutOver(t)
-			stopOld()
-			s.fill(t, 3000, 100)
+			filled = 3000
+			s.fill(t, filled, 100)
 		}
 		struck := make(chan struct{})
 		var once sync.Once
@@ -185,11 +189,12 @@ func TestMigrateWhileTheBrokerIsKilled(t *testing.T) {
 		}
 		node.Start(t)
 	}
+	leaveOld()
 	if err := s.runner(t).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	confirmed := published()
-	for i := range 3000 {
+	for i := range filled {
 		confirmed[fmt.Sprint(i)] = true
 	}
 	lost, _ := s.account(t, confirmed) // a consumer that loses its connection sees messages again

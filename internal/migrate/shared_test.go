@@ -126,7 +126,7 @@ func (s *stage) listen(t *testing.T) (*migrate.Runner, *strings.Builder) {
 // is lost or doubled, and the queue that stays retries as before: the advice is to do nothing.
 func TestSharedRetryQueueStays(t *testing.T) {
 	t.Parallel()
-	for _, typ := range []string{"classic", "quorum"} {
+	for _, typ := range brokertest.Share([]string{"classic", "quorum"}) {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
 			retry, lose := quantity("r", 7), quantity("x", 3)
@@ -204,7 +204,7 @@ func TestSharedRetryQueueIsLeft(t *testing.T) {
 func TestSharedRetryQueueIsSlow(t *testing.T) {
 	t.Parallel()
 	dlxctl := brokertest.Program(t)
-	for _, typ := range []string{"classic", "at-least-once"} {
+	for _, typ := range brokertest.Share([]string{"classic", "at-least-once"}) {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
 			const n, wait = 12, 15 * time.Second
