@@ -7,7 +7,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
-// On a push all lines together try each variant, and each line some; each night each line tries all.
+// On a push all lines together try each variant, and each line some; at night each tries all.
 func TestShare(t *testing.T) {
 	for n := range 8 {
 		var all, tried []int

@@ -90,7 +90,7 @@ const (
 // that another run has declared and filled meanwhile: the broker would delete it with its messages.
 func TestReplaceDeletionArrivesLate(t *testing.T) {
 	t.Parallel()
-	for _, types := range brokertest.Share([][2]string{{"quorum", "quorum"}, {"quorum", "classic"}, {"classic", "quorum"}}) {
+	for _, types := range brokertest.Share(append(directions(), [2]string{"quorum", "quorum"})) {
 		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			t.Parallel()
 			s := replaceStage(t, brokertest.VHost(t), types[0], types[1], amqp091.Table{"x-max-length": 100000})
