@@ -153,6 +153,9 @@ func (e *echo) lookAlone(ctx context.Context, sure bool) (found failures) {
 		l.wait = lockTime
 	}
 	conn, err := d.lock(ctx, l)
+	if err == nil { // also if the run has ended meanwhile: the lock would stay with this process
+		defer func() { _ = conn.Close() }() // nothing is in progress on it
+	}
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, ErrRefused) && !sure:
@@ -160,7 +163,6 @@ func (e *echo) lookAlone(ctx context.Context, sure bool) (found failures) {
 		e.deafen(err.Error())
 	default:
 		found = e.look(ctx, sure)
-		_ = conn.Close() // nothing is in progress on it
 	}
 	return found
 }

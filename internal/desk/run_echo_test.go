@@ -1,8 +1,11 @@
 package desk_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // newForeign returns a virtual host that dlxctl did not make: orders dead-letters to dlq, and has n
@@ -34,6 +38,47 @@ func newForeign(t *testing.T, typ string, n int) *shop {
 	}
 	brokertest.PublishConfirmed(t, s.ch, "", "orders", messages...)
 	return s
+}
+
+// A run that is interrupted while it acquires the lock to listen frees it: a page that goes on would
+// keep it, and no other run could take from the queue.
+func TestAnInterruptedRunThatListensKeepsNoLock(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	s := newForeign(t, "quorum", n)
+	s.consume(t, "orders", func(amqp091.Delivery) bool { return true })
+	brokertest.Eventually(t, "dead letters", func() bool { return readyIn(t, s.ch, "dlq") == n })
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	lock := []byte(topology.DeskLockName(s.topology.Name, "dlq"))
+	d := s.deskOn(t, brokertest.NewFilter(t, s.target, func(client, server net.Conn) {
+		buffer := make([]byte, 1<<16)
+		for listens := false; ; {
+			read, err := client.Read(buffer)
+			if err != nil {
+				return
+			}
+			listens = listens || bytes.Contains(buffer[:read], []byte("listens at"))
+			if listens && bytes.Contains(buffer[:read], lock) {
+				interrupt()
+			}
+			if _, err := server.Write(buffer[:read]); err != nil {
+				return
+			}
+		}
+	}))
+	p, err := d.Propose(t.Context(), desk.Request{Action: desk.Replay, Queue: "dlq", Send: desk.SendOptions{Rate: 10}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := d.Execute(ctx, p, nil)
+	if err != nil || r.Stopped != "interrupted" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if _, err := s.desk.Return(t.Context(), r.Run, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.tidyOf(t, "desk.desk.lock.")
 }
 
 // A run hears failures of a queue that dlxctl does not manage once they come back to the queue that
