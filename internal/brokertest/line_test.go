@@ -8,7 +8,7 @@ import (
 )
 
 // On a push all lines together try each variant, and each line some; at night each tries all.
-func TestShare(t *testing.T) {
+func TestShare(t *testing.T) { //nolint:paralleltest // it sets the environment
 	for n := range 8 {
 		var all, tried []int
 		for i := range n {

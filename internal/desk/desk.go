@@ -46,8 +46,9 @@ type Desk struct {
 
 	pause time.Duration // how long a look waits for the next message; zero is holdPause
 	holds bool          // each run has a hold; for tests
-	// copies takes the place of copiedMost, for tests. Zero does not.
+	// copies and guards take the place of copiedMost and guardPause, for tests. Zero does not.
 	copies int
+	guards time.Duration
 	// routes returns the routing of the virtual host as it was inspected last; nil before.
 	routes atomic.Pointer[func() routing]
 	// last is the virtual host as it was inspected last; nil before.
@@ -63,8 +64,8 @@ type Desk struct {
 func (d *Desk) As(by string) *Desk {
 	return &Desk{
 		Endpoint: d.Endpoint, Management: d.Management, Topology: d.Topology, Found: d.Found, Reader: d.Reader, By: by,
-		Allow: d.Allow, ChangeWait: d.ChangeWait, Now: d.Now, pause: d.pause, holds: d.holds, copies: d.copies,
-		of: d.root(),
+		Allow: d.Allow, ChangeWait: d.ChangeWait, Now: d.Now, pause: d.pause, holds: d.holds,
+		copies: d.copies, guards: d.guards, of: d.root(),
 	}
 }
 

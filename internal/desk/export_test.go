@@ -31,6 +31,12 @@ func (d *Desk) Copying(most int) *Desk {
 	return d
 }
 
+// Guarding is how long a run that takes pauses between two reads of the policies.
+func (d *Desk) Guarding(pause time.Duration) *Desk {
+	d.guards = pause
+	return d
+}
+
 // RefuseLook returns why a look at all messages of a queue is refused that has that number of
 // consumers, and whose first message was returned that number of times. Nil means no refusal.
 func RefuseLook(state topology.State, queue string, consumers, returned int64) error {

@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -58,7 +59,7 @@ func (g *guard) watch(ctx context.Context, d *Desk, hold topology.Queue) {
 		began := time.Now()
 		safe := began.Add(-guardLag)
 		state, err := d.Management.ReadPolicies(ctx, *d.last.Load())
-		wait := max(guardPause, guardRest*time.Since(began))
+		wait := max(cmp.Or(d.guards, guardPause), guardRest*time.Since(began))
 		g.mu.Lock()
 		switch {
 		case err == nil:

@@ -40,8 +40,8 @@ func newForeign(t *testing.T, typ string, n int) *shop {
 	return s
 }
 
-// A run that is interrupted while it acquires the lock to listen frees it: a page that goes on would
-// keep it, and no other run could take from the queue.
+// A run that is interrupted while it acquires the lock to listen frees it: a page that goes on
+// would keep it, and no other run could take from the queue.
 func TestAnInterruptedRunThatListensKeepsNoLock(t *testing.T) {
 	t.Parallel()
 	const n = 20

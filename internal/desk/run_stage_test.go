@@ -358,7 +358,7 @@ type task struct {
 	// Copying is that of Desk.Copying. Zero is the default.
 	Copying int
 	// Hurry is the kind of a policy that is set when the child has copied HurryAt messages, see
-	// shop.hurry. Empty: none.
+	// shop.hurry. Empty: none. The child reads policies every 3 s, and can be killed before it knows.
 	Hurry        string
 	HurryAt, TTL int
 }
@@ -381,6 +381,9 @@ func child() error {
 		d.Holding()
 	}
 	d.Copying(k.Copying)
+	if k.Hurry != "" {
+		d.Guarding(3 * time.Second)
+	}
 	if k.File == "" {
 		if err := discover(context.Background(), d); err != nil {
 			return err

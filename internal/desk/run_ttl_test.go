@@ -88,7 +88,7 @@ func TestATTLThatIsGoneAgainLosesNothing(t *testing.T) {
 // acknowledged, and copies of others in its hold that expire after some milliseconds.
 func killedUnder(t *testing.T, kind string, ttl int) (s *shop, chosen, rest []string) {
 	t.Helper()
-	for range 20 {
+	for range 5 {
 		s = newShop(t, "quorum")
 		chosen, rest = s.bury(t, 6000)
 		// 256 are on their way. So no later than at 856 it has acknowledged the first 600, and what it
