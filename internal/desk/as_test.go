@@ -15,6 +15,7 @@ func TestADeskForAnotherPerson(t *testing.T) {
 	d := &Desk{
 		Management: &management.Client{}, Found: &Found{}, Reader: &deadletter.Reader{}, By: "ann", Allow: []string{"q"},
 		ChangeWait: time.Second, Now: time.Now, pause: time.Second, holds: true, copies: 1,
+		guards: time.Second,
 	}
 	d.Topology.Name, d.Endpoint.VHost = "shop", "/"
 	bob := d.As("bob").As("bob")

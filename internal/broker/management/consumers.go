@@ -65,6 +65,9 @@ func (m *Client) Connection(ctx context.Context) (*amqp.Conn, error) {
 	conn, err := amqp.Dial(within, e)
 	switch {
 	case ctx.Err() != nil:
+		if err == nil {
+			_ = conn.Close() // nothing was asked on it
+		}
 		return nil, ctx.Err()
 	case within.Err() != nil:
 		err = broker.Errorf(broker.ErrUnreachable, "%s does not answer within %s", e.AMQP, text.Duration(askDialTime))
