@@ -44,7 +44,7 @@ func newForeign(t *testing.T, typ string, n int) *shop {
 // would keep it, and no other run could take from the queue.
 func TestAnInterruptedRunThatListensKeepsNoLock(t *testing.T) {
 	t.Parallel()
-	const n = 20
+	const n = 100 // enough for 10 s
 	s := newForeign(t, "quorum", n)
 	s.consume(t, "orders", func(amqp091.Delivery) bool { return true })
 	brokertest.Eventually(t, "dead letters", func() bool { return readyIn(t, s.ch, "dlq") == n })
