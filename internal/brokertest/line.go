@@ -12,7 +12,7 @@ import (
 // line share two cores, and publishers that do not hold back take what the others need.
 const lighter = 5
 
-// The lines of RabbitMQ. On the newest each push runs every test.
+// The lines of RabbitMQ. On the newest each push runs every test, of some a share: see [Share].
 const (
 	oldest, middle, newest = "3.10", "4.0", "4.3"
 
