@@ -47,25 +47,6 @@ func oddFile() string {
 	return b.String()
 }
 
-// oddVHost returns a virtual host with an odd name.
-func oddVHost(t *testing.T) brokertest.Target {
-	t.Helper()
-	target := brokertest.VHost(t)
-	target.VHost += "/a %#?é/%2F"
-	escaped := url.PathEscape(target.VHost)
-	target.Call(t, "PUT", "vhosts/"+escaped, map[string]any{})
-	t.Cleanup(func() { target.Call(t, "DELETE", "vhosts/"+escaped, nil) })
-	all := map[string]string{"configure": ".*", "write": ".*", "read": ".*"}
-	target.Call(t, "PUT", "permissions/"+escaped+"/"+url.PathEscape(target.Username), all)
-	u, err := url.Parse(target.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Path, u.RawPath = "/"+target.VHost, "/"+escaped
-	target.URL = u.String()
-	return target
-}
-
 // listed returns the lists of all objects. It does not export the definitions, because 4.3.6
 // truncates them for a virtual host whose name is not ASCII.
 func listed(t *testing.T, target brokertest.Target) []string {
@@ -83,7 +64,7 @@ func listed(t *testing.T, target brokertest.Target) []string {
 func TestOddNames(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	target := oddVHost(t)
+	target := brokertest.OddVHost(t, "/a %#?é/%2F")
 	before := listed(t, target)
 	dir := t.TempDir()
 	file, none, saved := filepath.Join(dir, "odd.yaml"), filepath.Join(dir, "none.yaml"), filepath.Join(dir, "plan.json")
@@ -160,7 +141,7 @@ func TestOddNames(t *testing.T) {
 func TestMigrateOddNames(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	target := oddVHost(t)
+	target := brokertest.OddVHost(t, "/a %#?é/%2F")
 	names := append(oddNames(), strings.Repeat("l", 255))
 	file := legacyStage(t, target, "classic", names...)
 	user := target.Tool(t, "policymaker") // all the names exceed what the permissions of 4.3 can hold

@@ -68,7 +68,7 @@ func stopShared() error {
 	node.Lock()
 	defer node.Unlock()
 	if node.server == nil {
-		return nil
+		return deleteAllLeft()
 	}
 	err := node.server.remove(context.Background())
 	node.asked, node.server = false, nil

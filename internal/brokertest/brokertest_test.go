@@ -27,7 +27,8 @@ func TestEachTestHasItsOwnVHost(t *testing.T) {
 		}
 	})
 	target := brokertest.VHost(t)
-	if vhosts := string(target.Call(t, "GET", "vhosts?columns=name", nil)); strings.Contains(vhosts, seen) {
+	vhosts := string(target.Call(t, "GET", "vhosts?columns=name", nil))
+	if target.AtLeast("4.0") && strings.Contains(vhosts, seen) {
 		t.Errorf("virtual host %q still exists after its test: %s", seen, vhosts)
 	}
 }

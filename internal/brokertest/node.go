@@ -71,7 +71,7 @@ func (s *Server) Target() Target {
 // VHost returns a virtual host of its own. It goes with the node.
 func (s *Server) VHost(tb testing.TB) Target {
 	tb.Helper()
-	return s.target.vhost(tb)
+	return s.target.vhost(tb, "")
 }
 
 // Stop stops the node in good order. Its data stays.

@@ -40,30 +40,22 @@ type Target struct {
 }
 
 // VHost creates a virtual host of the test's own on the shared node. It is deleted,
-// with everything in it, when the test ends.
+// with everything in it, when the test ends; before 4.0 a while later.
 func VHost(tb testing.TB) Target {
 	tb.Helper()
-	x := shared(tb).vhost(tb)
-	tb.Cleanup(func() { x.deleteVHost(tb) })
-	return x
+	return OddVHost(tb, "")
 }
 
-// deleteVHost deletes the virtual host. The broker ends a request after 60 seconds, and goes on
-// deleting: with hundreds of queues on a busy node it needs longer. So a request that failed is
-// made again, until the virtual host is gone.
-func (x Target) deleteVHost(tb testing.TB) {
+// OddVHost is [VHost] with something at the end of the name.
+func OddVHost(tb testing.TB, ending string) Target {
 	tb.Helper()
-	path := "vhosts/" + url.PathEscape(x.VHost)
-	var err error
-	for range 4 {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), requestTimeout)
-		_, err = x.request(ctx, http.MethodDelete, path, nil)
-		cancel()
-		if err == nil || strings.Contains(err.Error(), "404") {
-			return
+	x := shared(tb).vhost(tb, ending)
+	tb.Cleanup(func() {
+		if err := x.leave(); err != nil {
+			tb.Errorf("brokertest: %v", err)
 		}
-	}
-	tb.Fatalf("brokertest: %v", err)
+	})
+	return x
 }
 
 // AtLeast reports whether the broker has this version or a later one. It compares
@@ -174,9 +166,9 @@ func (x Target) Channel(tb testing.TB) *amqp091.Channel {
 }
 
 // vhost creates a virtual host on the broker of x, for its administrator.
-func (x Target) vhost(tb testing.TB) Target {
+func (x Target) vhost(tb testing.TB, ending string) Target {
 	tb.Helper()
-	x.VHost = unique(tb, "test")
+	x.VHost = unique(tb, "test") + ending
 	password, _ := x.admin.Password()
 	x = x.as(x.admin.Username(), password)
 	x.create(tb)
@@ -192,7 +184,9 @@ func (x Target) create(tb testing.TB) {
 	defer cancel()
 	_, err := x.request(ctx, http.MethodPut, path, map[string]any{})
 	for tries := 1; err != nil && tries < 4; tries++ {
-		x.deleteVHost(tb)
+		if err := x.deleteVHost(); err != nil {
+			tb.Fatalf("brokertest: %v", err)
+		}
 		_, err = x.request(ctx, http.MethodPut, path, map[string]any{})
 	}
 	if err != nil {

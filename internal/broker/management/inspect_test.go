@@ -2,7 +2,6 @@ package management_test
 
 import (
 	"encoding/json"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -140,24 +139,10 @@ func TestInspectReturnsOddNames(t *testing.T) {
 
 func TestInspectReadsOddVHosts(t *testing.T) {
 	t.Parallel()
-	base := brokertest.VHost(t)
 	for _, name := range []string{"/a/b", "a%2Fb", "ü %", "a?b#c", "x y+z"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			target := base
-			target.VHost += name
-			path := url.PathEscape(target.VHost)
-			target.Call(t, "PUT", "vhosts/"+path, map[string]any{})
-			t.Cleanup(func() { target.Call(t, "DELETE", "vhosts/"+path, nil) })
-			target.Call(t, "PUT", "permissions/"+path+"/"+url.PathEscape(target.Username),
-				map[string]string{"configure": ".*", "write": ".*", "read": ".*"})
-			u, err := url.Parse(target.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			u.Path, u.RawPath = "/"+target.VHost, "/"+path
-			target.URL = u.String()
-			m := manage(t, target)
+			m := manage(t, brokertest.OddVHost(t, name))
 			want := many()
 			apply(t, m, objects(want)...)
 			if d := cmp.Diff(want, inspect(t, m)); d != "" {
