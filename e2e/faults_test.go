@@ -46,7 +46,7 @@ func TestAlertsFireAndClear(t *testing.T) {
 		"--env", "RABBITMQ_ENABLED_PLUGINS=rabbitmq_management,rabbitmq_prometheus")
 	target, file := node.Target(), writeTopology(t, faulty)
 	// RabbitMQ tries again after 3 minutes what a work queue has refused. A new queue reads this.
-	node.Ctl(t, "eval", "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, 1000).")
+	node.Eval(t, "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, 1000).")
 	start(t, target, "apply", "--yes", "-f", file).exits(t, 0)
 	first, second := brokertest.FreePort(t), brokertest.FreePort(t)
 	runs := func(address string) *process { return start(t, target, "process", "-f", file, "--listen", address) }
@@ -122,7 +122,7 @@ func TestAlertsFireAndClear(t *testing.T) {
 
 	brokertest.PublishConfirmed(t, target.Confirming(t), "", "work", amqp091.Publishing{Body: make([]byte, 30_000)})
 	limit := func(bytes int) {
-		node.Ctl(t, "eval", fmt.Sprintf(
+		node.Eval(t, fmt.Sprintf(
 			"persistent_term:put(max_message_size, %d), application:set_env(rabbit, max_message_size, %[1]d).", bytes))
 	}
 	limit(20_000)

@@ -214,7 +214,7 @@ func TestReplacedSecrets(t *testing.T) {
 		copyTo(t, to.CertFile, from.CertFile)
 		copyTo(t, to.KeyFile, from.KeyFile)
 	}
-	node.Ctl(t, "eval", "ssl:clear_pem_cache().") // by itself it forgets the files after two minutes
+	node.Eval(t, "ssl:clear_pem_cache().") // by itself it forgets the files after two minutes
 	works("[" + ca)
 	p.logs(t, `msg="read a changed file" files="[`+client.CertFile)
 	p.signal(t, syscall.SIGTERM)

@@ -18,7 +18,7 @@ func TestASearchNeedsTheLeader(t *testing.T) {
 	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", deadLetter("billing", "order.chosen", "sought", 1))
 	leader := func(call string) {
 		t.Helper()
-		node.Ctl(t, "eval", fmt.Sprintf(
+		node.Eval(t, fmt.Sprintf(
 			`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"billing.dead">>)),
 			%s(element(1, amqqueue:get_pid(Q))), ok.`, s.target.VHost, call))
 	}

@@ -27,7 +27,7 @@ func TestDrainWithAMessageThatIsTooLarge(t *testing.T) {
 	brokertest.PublishConfirmed(t, ch, "", "old", amqp091.Publishing{MessageId: "large", Body: make([]byte, 3<<20)},
 		amqp091.Publishing{MessageId: "long", Headers: amqp091.Table{"list": slices.Repeat([]any{true}, 9000)}})
 	s.fill(t, 100, 10)
-	node.Ctl(t, "eval", "persistent_term:put(max_message_size, 1048576), application:set_env(rabbit, max_message_size, 1048576).")
+	node.Eval(t, "persistent_term:put(max_message_size, 1048576), application:set_env(rabbit, max_message_size, 1048576).")
 
 	held := 0
 	for run := range 2 {

@@ -168,7 +168,7 @@ func TestReplaceWhileDeclarationsFail(t *testing.T) {
 	// The server of the terms and votes stops answering, while the leaders that there are go on: first
 	// until a trial has waited too long for its leader, and then again and again.
 	trial := strings.TrimSuffix(topology.ReplacementHoldName("shop", "q00"), "hold") + "trial"
-	node.Ctl(t, "eval", fmt.Sprintf(`Meta = maps:get(log_meta, maps:get(names, ra_system:fetch(quorum_queues))),
+	node.Eval(t, fmt.Sprintf(`Meta = maps:get(log_meta, maps:get(names, ra_system:fetch(quorum_queues))),
 		Trial = rabbit_misc:r(<<"%s">>, queue, <<"%s">>),
 		Wait = fun W(0) -> ok; W(N) -> case rabbit_amqqueue:lookup(Trial) of
 			{ok, _} -> timer:sleep(6500); _ -> timer:sleep(20), W(N - 1) end end,
@@ -225,7 +225,7 @@ func TestWhatQueuesShareIsPreparedByOneAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	const meta = "Meta = maps:get(log_meta, maps:get(names, ra_system:fetch(quorum_queues))), "
-	node.Ctl(t, "eval", meta+"sys:suspend(Meta).")
+	node.Eval(t, meta+"sys:suspend(Meta).")
 	failed, prepared := make(chan error, 1), make(chan error, 1)
 	go func() { failed <- r.Prepare(t.Context(), f.queues[0]) }()
 	brokertest.Eventually(t, "the shared queue to be listed", func() bool {
@@ -236,7 +236,7 @@ func TestWhatQueuesShareIsPreparedByOneAtATime(t *testing.T) {
 	if err := <-failed; !errors.Is(err, broker.ErrInternal) {
 		t.Fatalf("the broker declared %s: %v", shared, err)
 	}
-	node.Ctl(t, "eval", meta+"sys:resume(Meta).")
+	node.Eval(t, meta+"sys:resume(Meta).")
 	err = <-prepared
 	if errors.Is(err, broker.ErrInternal) { // it began while the node was still held
 		err = r.Prepare(t.Context(), f.queues[1])
@@ -269,7 +269,7 @@ func TestReplaceKeepsAHoldThatFailed(t *testing.T) {
 	dlxctl := brokertest.Program(t)
 	node := brokertest.Node(t)
 	f := newFleet(t, node.VHost(t), "classic", "quorum", 1, 0)
-	node.Ctl(t, "eval", failHold(f.target.VHost, "q00"))
+	node.Eval(t, failHold(f.target.VHost, "q00"))
 	began := time.Now()
 	c, stdout, stderr := f.each(t, dlxctl, "-o", "json")
 	results, code := outcomes(t, c, stdout, stderr)
@@ -304,7 +304,7 @@ func TestReplaceKeepsAHoldThatFailedBefore(t *testing.T) {
 	var s *stage
 	for try := 1; ; try++ {
 		s = replaceStage(t, node.VHost(t), "classic", "quorum", nil)
-		node.Ctl(t, "eval", failHold(s.target.VHost, "new"))
+		node.Eval(t, failHold(s.target.VHost, "new"))
 		ctx, stop := context.WithCancel(t.Context())
 		first, told := s.during(t, "replace: proving", 1, stop)
 		err := first.Run(ctx)

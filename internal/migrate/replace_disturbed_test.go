@@ -357,7 +357,7 @@ func TestReplaceWithoutALeader(t *testing.T) {
 	if err := r.Run(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the first run: %v", err)
 	}
-	node.Ctl(t, "eval", fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"new">>)),
+	node.Eval(t, fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"new">>)),
 		ok = ra:force_delete_server(quorum_queues, amqqueue:get_pid(Q)).`, s.target.VHost))
 	for range 2 {
 		if err := s.replacer(t).Run(t.Context()); !errors.Is(err, migrate.ErrWaiting) ||

@@ -145,7 +145,7 @@ func TestABodyThatTheBrokerTakesNoMore(t *testing.T) {
 		}
 		s.publish(t, "shop.slow.failed", "@work", amqp091.Publishing{MessageId: id})
 	}
-	node.Ctl(t, "eval", "persistent_term:put(max_message_size, 1048576), application:set_env(rabbit, max_message_size, 1048576).")
+	node.Eval(t, "persistent_term:put(max_message_size, 1048576), application:set_env(rabbit, max_message_size, 1048576).")
 	log := s.runs(t)
 	if doubled := s.moved(t, "shop.slow.retry.1h", ids(0, 500)...); doubled > prefetch {
 		t.Errorf("%d are doubled", doubled)

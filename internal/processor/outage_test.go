@@ -121,7 +121,7 @@ func stoppedDuringAnAlarm(t *testing.T, node *brokertest.Server) {
 // ra:stop_server(quorum_queues, Member).
 func (s *stage) member(t *testing.T, node *brokertest.Server, call string) {
 	t.Helper()
-	node.Ctl(t, "eval", fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)),
+	node.Eval(t, fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)),
 		Member = amqqueue:get_pid(Q), ok = %s.`, s.target.VHost, retryQueue, call))
 }
 

@@ -85,7 +85,7 @@ func benchOutages(b *testing.B, nodes []*brokertest.Server) {
 func (o outage) measure(b *testing.B, nodes []*brokertest.Server) {
 	b.Helper()
 	for _, n := range nodes {
-		n.Ctl(b, "eval", fmt.Sprintf("application:set_env(rabbit, dead_letter_worker_consumer_prefetch, %d), "+
+		n.Eval(b, fmt.Sprintf("application:set_env(rabbit, dead_letter_worker_consumer_prefetch, %d), "+
 			"application:set_env(rabbit, quorum_tick_interval, 500).", o.prefetch))
 	}
 	backoffs, queues, engine := "", "", ""

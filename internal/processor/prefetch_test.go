@@ -29,7 +29,7 @@ func TestQueuesTakeTheDeadLetterPrefetchAtARestart(t *testing.T) {
 	}
 
 	declareSource(t, ch, "old")
-	node.Ctl(t, "eval", "application:set_env(rabbit, dead_letter_worker_consumer_prefetch, 512).")
+	node.Eval(t, "application:set_env(rabbit, dead_letter_worker_consumer_prefetch, 512).")
 	declareSource(t, ch, "new")
 	deadLetterMany(t, ch, "old")
 	in("old.open", 1)
@@ -37,7 +37,7 @@ func TestQueuesTakeTheDeadLetterPrefetchAtARestart(t *testing.T) {
 	in("new.open", 2)
 	in("old.open", 1)
 
-	node.Ctl(t, "eval", `ok = file:write_file(os:getenv("RABBITMQ_ADVANCED_CONFIG_FILE", "/etc/rabbitmq/advanced.config"), "`+
+	node.Eval(t, `ok = file:write_file(os:getenv("RABBITMQ_ADVANCED_CONFIG_FILE", "/etc/rabbitmq/advanced.config"), "`+
 		fastDeadLettering+`\n").`)
 	node.Stop(t)
 	node.Start(t)

@@ -201,7 +201,7 @@ func TestALateConfirmDelaysNothing(t *testing.T) {
 	}
 	member := func(call string) {
 		t.Helper()
-		node.Ctl(t, "eval", fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"stuck">>)),
+		node.Eval(t, fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"stuck">>)),
 			%s(element(1, amqqueue:get_pid(Q))), ok.`, target.VHost, call))
 	}
 	member("sys:suspend")

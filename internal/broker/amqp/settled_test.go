@@ -133,7 +133,7 @@ func TestASilentLeaderIsNotAnEmptyQueue(t *testing.T) {
 	queue, ch := filled(t, target, n, amqp091.Table{"x-queue-type": "quorum"})
 	member := func(call string) {
 		t.Helper()
-		node.Ctl(t, "eval", fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)),
+		node.Eval(t, fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)),
 			%s(element(1, amqqueue:get_pid(Q))), ok.`, target.VHost, queue, call))
 	}
 	// silent runs do while the leader is silent, and lets it continue once do must have asked.

@@ -512,8 +512,8 @@ func TestTheBrokerFailsToDeclare(t *testing.T) {
 	over["AMQP"].UseAMQP(dial(t, target))
 	// The server of the terms and votes does not answer, so no leader is elected.
 	const meta = "Meta = maps:get(log_meta, maps:get(names, ra_system:fetch(quorum_queues))), "
-	node.Ctl(t, "eval", meta+"sys:suspend(Meta).")
-	defer node.Ctl(t, "eval", meta+"sys:resume(Meta).")
+	node.Eval(t, meta+"sys:suspend(Meta).")
+	defer node.Eval(t, meta+"sys:resume(Meta).")
 	for protocol, m := range over {
 		q := topology.Queue{Name: "over " + protocol, Durable: true, Arguments: topology.Arguments{"x-queue-type": "quorum"}}
 		err := m.Apply(t.Context(), plan.Change{Action: plan.Create, After: q})
