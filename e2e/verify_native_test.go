@@ -1,8 +1,11 @@
 package e2e_test
 
 import (
+	"bytes"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -70,6 +73,47 @@ func TestNativeVerifyThatEnds(t *testing.T) {
 		succeeds(t, target, "plan", "--detailed-exitcode", "-f", file)
 		succeeds(t, target, "apply", "--yes", "--prune", "-f", file)
 	}
+	ch := target.Channel(t)
+	for _, queue := range []string{"billing", "billing.dead", "shop.unroutable"} {
+		if m, found, err := ch.Get(queue, false); err != nil || found {
+			t.Errorf("%s has the message %q: %v", queue, m.MessageId, err)
+		}
+	}
+}
+
+// A broker that raises an alarm when the first canary comes reads no other: verify ends, says which
+// canaries did not come, and leaves none in a queue of the team.
+func TestNativeVerifyEndsDuringAnAlarm(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	node := brokertest.Node(t)
+	target, file := node.VHost(t), writeTopology(t, strings.Replace(nativeFile, "30s", "1s", 1))
+	succeeds(t, target, "apply", "--yes", "--allow", "uncounted-nack=billing", "-f", file)
+	var first sync.Once
+	through := brokertest.NewFilter(t, target, func(client, server net.Conn) {
+		frames := make([]byte, 64<<10)
+		for {
+			n, err := client.Read(frames)
+			if err != nil {
+				return
+			}
+			if bytes.Contains(frames[:n], []byte{0, 60, 0, 40}) { // basic.publish
+				first.Do(func() { node.Alarm(t, true) })
+			}
+			_, _ = server.Write(frames[:n]) // how the connection ends does not matter
+		}
+	})
+	p := start(t, through, "verify", "--patience", "5s", "-f", file)
+	p.exits(t, 2)
+	for _, want := range []string{"0 tiers of 3 verified", "the broker may still take a canary: the queue shop.verify."} {
+		if !strings.Contains(p.stdout.String(), want) {
+			t.Errorf("verify does not print %q:\n%s", want, &p.stdout)
+		}
+	}
+	node.Alarm(t, false)
+	brokertest.Eventually(t, "the canary to come late", func() bool {
+		return slices.ContainsFunc(verifyQueues(t, target), func(q madeQueue) bool { return q.Messages == 1 })
+	})
 	ch := target.Channel(t)
 	for _, queue := range []string{"billing", "billing.dead", "shop.unroutable"} {
 		if m, found, err := ch.Get(queue, false); err != nil || found {

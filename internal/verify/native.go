@@ -55,6 +55,9 @@ type nativeFlight struct {
 	longest  time.Duration
 	canaries []*nativeCanary
 	rows     []int // of the retries, from the first one, in report.Tiers
+	// sending is the canary that the broker has not confirmed. During an alarm it reads the canary
+	// later, also after the connection was closed. Nil: it has confirmed all.
+	sending *nativeCanary
 
 	// report has what this flight found out; Run adds it to its own.
 	report Report
@@ -383,13 +386,16 @@ func (f *nativeFlight) send(ctx context.Context, out *amqp.Conn) error {
 	f.mu.Unlock()
 	exchange := topology.FailedExchangeName(f.verifier.Topology.Name)
 	for _, c := range f.canaries {
+		f.sending = c
 		refused, err := publisher.PublishOne(ctx, exchange, topology.AddressKey(f.queue.Name), publishing(c.id, nil))
 		switch {
 		case ctx.Err() != nil: // all are given up, or verify was interrupted
 			return nil //nolint:nilerr // Run looks at ctx
 		case err != nil:
 			return fmt.Errorf("send a canary to %s: %w", text.Name(f.queue.Name), err)
-		case refused != "":
+		}
+		f.sending = nil
+		if refused != "" {
 			f.mu.Lock()
 			if !c.ended {
 				f.end(c, Missing, 0, "refused", "the broker does not accept a canary for the backoff %s: %s; run 'dlxctl plan' and 'dlxctl status'",
@@ -565,6 +571,12 @@ func (f *nativeFlight) problem(name, queue, format string, args ...any) {
 // remove deletes both queues. Nothing is lost: they have nothing but canaries, and one that comes
 // later has no use any more.
 func (f *nativeFlight) remove(in *amqp.Conn) error {
+	if f.sending != nil && f.sending.came == 0 { // without its queue, the canary would go to the unroutable queue
+		f.report.Left = fmt.Sprintf(
+			"the broker may still take a canary: the queue %s receives it, and the broker deletes that queue after %s",
+			text.Name(f.queue.Name), text.Took(expiryMargin))
+		return nil
+	}
 	var failed []error
 	for _, q := range []topology.Queue{f.queue, f.dead} { // the second one is there for what the first one gives up
 		if err := in.DeleteQueue(q.Name, amqp.Conditions{}); err != nil {
