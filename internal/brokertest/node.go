@@ -90,7 +90,8 @@ func (s *Server) Start(tb testing.TB) { tb.Helper(); s.do(tb, "boot") }
 // Ctl runs rabbitmqctl against the node.
 func (s *Server) Ctl(tb testing.TB, args ...string) { tb.Helper(); s.do(tb, "ctl", args...) }
 
-// Eval evaluates Erlang on the node. It is quicker than rabbitmqctl, which takes seconds of a processor to start.
+// Eval evaluates Erlang on the node. It is quicker than rabbitmqctl, which takes seconds of a
+// processor to start.
 func (s *Server) Eval(tb testing.TB, code string) { tb.Helper(); s.do(tb, "eval", code) }
 
 // Plugin enables a plugin on the node.
