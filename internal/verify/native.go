@@ -573,8 +573,8 @@ func (f *nativeFlight) problem(name, queue, format string, args ...any) {
 func (f *nativeFlight) remove(in *amqp.Conn) error {
 	if f.sending != nil && f.sending.came == 0 { // without its queue, the canary would go to the unroutable queue
 		f.report.Left = fmt.Sprintf(
-			"the broker may still take a canary: the queue %s receives it, and the broker deletes that queue after %s",
-			text.Name(f.queue.Name), text.Took(expiryMargin))
+			"the broker may still take a canary: the queue %s receives it, and the broker deletes the queues of verify after %s",
+			text.Name(f.queue.Name), text.Took(2*expiryMargin))
 		return nil
 	}
 	var failed []error
