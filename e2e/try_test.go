@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net"
@@ -117,19 +116,9 @@ func TestATryDeletesOnlyWhatItHasMade(t *testing.T) {
 	target, file := brokertest.VHost(t), writeTopology(t, triedDepot)
 	locks, applied := make(chan struct{}), make(chan struct{})
 	var first sync.Once
-	slow := brokertest.NewFilter(t, target, func(client, server net.Conn) {
-		frames := make([]byte, 64<<10)
-		for {
-			n, err := client.Read(frames)
-			if err != nil {
-				return
-			}
-			if bytes.Contains(frames[:n], []byte{0, 50, 0, 10}) { // queue.declare, of the lock
-				first.Do(func() { close(locks) })
-				beatUntil(t.Context(), server, applied)
-			}
-			_, _ = server.Write(frames[:n]) // how the connection ends does not matter
-		}
+	slow := onMethod(t, target, []byte{0, 50, 0, 10}, func(server net.Conn) { // queue.declare, of the lock
+		first.Do(func() { close(locks) })
+		beatUntil(t.Context(), server, applied)
 	})
 	p := start(t, slow, "try", "--in", target.VHost, "-f", file)
 	select {
@@ -205,22 +194,12 @@ func TestATryKeepsAMessageThatComesAtItsEnd(t *testing.T) {
 	file := writeTopology(t, strings.Replace(triedDepot, "tiers: [2s]", "tiers: [50ms]", 1))
 	ch, late := target.Confirming(t), amqp091.Publishing{MessageId: "of a service"}
 	var first sync.Once
-	watched := brokertest.NewFilter(t, target, func(client, server net.Conn) {
-		frames := make([]byte, 64<<10)
-		for {
-			n, err := client.Read(frames)
-			if err != nil {
-				return
+	watched := onMethod(t, target, []byte{0, 40, 0, 20}, func(net.Conn) { // exchange.delete
+		first.Do(func() {
+			if err := brokertest.Publish(t.Context(), ch, "", "billing", late); err != nil {
+				t.Error(err)
 			}
-			if bytes.Contains(frames[:n], []byte{0, 40, 0, 20}) { // exchange.delete
-				first.Do(func() {
-					if err := brokertest.Publish(t.Context(), ch, "", "billing", late); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			_, _ = server.Write(frames[:n]) // how the connection ends does not matter
-		}
+		})
 	})
 	p := start(t, watched, "try", "--in", target.VHost, "-f", file)
 	p.exits(t, 4)

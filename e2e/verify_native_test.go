@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bytes"
 	"net"
 	"slices"
 	"strings"
@@ -90,21 +89,11 @@ func TestNativeVerifyEndsDuringAnAlarm(t *testing.T) {
 	target, file := node.VHost(t), writeTopology(t, strings.Replace(nativeFile, "30s", "1s", 1))
 	succeeds(t, target, "apply", "--yes", "--allow", "uncounted-nack=billing", "-f", file)
 	var first sync.Once
-	through := brokertest.NewFilter(t, target, func(client, server net.Conn) {
-		frames := make([]byte, 64<<10)
-		for {
-			n, err := client.Read(frames)
-			if err != nil {
-				return
-			}
-			if bytes.Contains(frames[:n], []byte{0, 60, 0, 40}) { // basic.publish
-				first.Do(func() {
-					node.Alarm(t, true)
-					node.Eval(t, "rabbit_alarm:get_alarms().") // once this answers, connections were told
-				})
-			}
-			_, _ = server.Write(frames[:n]) // how the connection ends does not matter
-		}
+	through := onMethod(t, target, []byte{0, 60, 0, 40}, func(net.Conn) { // basic.publish
+		first.Do(func() {
+			node.Alarm(t, true)
+			node.Eval(t, "rabbit_alarm:get_alarms().") // once this answers, connections were told
+		})
 	})
 	p := start(t, through, "verify", "--patience", "5s", "-f", file)
 	p.exits(t, 2)

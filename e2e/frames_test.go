@@ -1,0 +1,28 @@
+package e2e_test
+
+import (
+	"bytes"
+	"net"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+// onMethod returns the target as reached through a proxy that calls act before it forwards what
+// contains the begin of a method: its class and its number, as in basic.publish {0, 60, 0, 40}.
+func onMethod(t *testing.T, target brokertest.Target, method []byte, act func(server net.Conn)) brokertest.Target {
+	t.Helper()
+	return brokertest.NewFilter(t, target, func(client, server net.Conn) {
+		frames := make([]byte, 64<<10)
+		for {
+			n, err := client.Read(frames)
+			if err != nil {
+				return
+			}
+			if bytes.Contains(frames[:n], method) {
+				act(server)
+			}
+			_, _ = server.Write(frames[:n]) // how the connection ends does not matter
+		}
+	})
+}
