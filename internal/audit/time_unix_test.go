@@ -3,11 +3,11 @@
 package audit_test
 
 import (
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/internal/cputime"
 )
 
 // Four times as many queues and bindings take about four times as long; the square of it would be
@@ -15,11 +15,11 @@ import (
 func TestTheTimeOfAnAuditGrowsWithItsSize(t *testing.T) { //nolint:paralleltest // it measures the processor time of the process
 	used := func(queues, bindings int) time.Duration {
 		input := audit.Input{State: big(queues, bindings), Rules: allRules()}
-		begin := processorTime(t)
+		begin := cputime.Process()
 		if report := audit.Run(input); len(report.Fates) < queues/2 {
 			t.Fatalf("%d fates of %d queues", len(report.Fates), queues)
 		}
-		return processorTime(t) - begin
+		return cputime.Process() - begin
 	}
 	used(1250, 5000) // the first run grows the heap
 	small, large := used(1250, 5000), used(5000, 20000)
@@ -27,14 +27,4 @@ func TestTheTimeOfAnAuditGrowsWithItsSize(t *testing.T) { //nolint:paralleltest 
 		t.Errorf("5,000 queues take %s, and a quarter of them %s", large, small)
 	}
 	t.Logf("%s and %s", small, large)
-}
-
-// processorTime returns how long the process has computed.
-func processorTime(t *testing.T) time.Duration {
-	t.Helper()
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

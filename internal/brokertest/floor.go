@@ -7,11 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/cputime"
 )
 
 // Floor moves messages in a plain loop, without any decision: many at a time, and
@@ -146,13 +147,7 @@ func Arrivals(tb testing.TB, ch *amqp091.Channel, queue string, n int) (first in
 }
 
 // CPUSeconds returns the processor time that this process has used.
-func CPUSeconds() float64 {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // it cannot fail for this process
-	}
-	return float64(u.Utime.Sec+u.Stime.Sec) + float64(u.Utime.Usec+u.Stime.Usec)/1e6
-}
+func CPUSeconds() float64 { return cputime.Process().Seconds() }
 
 // PeakMiB returns the largest resident size of a process so far. The process must
 // still run: the system's figure for one that has ended includes the process that

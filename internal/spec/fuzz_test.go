@@ -9,13 +9,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/dlxctl/dlxctl/internal/cputime"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
@@ -120,14 +120,14 @@ func linesOfFile(data []byte) int {
 }
 
 // quick panics if this process computes for a minute before the function that it returns is called:
-// the worst input takes a second. The fuzzer would wait forever, and report nothing. It is no
-// matter of the clock: at a low priority next to brokers one second of computing took ten minutes.
+// the worst input takes a second. The fuzzer would wait forever, and report nothing. The clock does
+// not count: at the lowest priority next to brokers one second of computing took over two minutes.
 func quick(data []byte) (stop func()) {
-	begin, done := processorTime(), make(chan struct{})
+	begin, done := cputime.Process(), make(chan struct{})
 	go func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
-		for processorTime()-begin < time.Minute {
+		for cputime.Process()-begin < time.Minute {
 			select {
 			case <-done:
 				return
@@ -137,15 +137,6 @@ func quick(data []byte) (stop func()) {
 		panic(fmt.Sprintf("it takes too long: %q", data))
 	}()
 	return func() { close(done) }
-}
-
-// processorTime returns how long this process has computed.
-func processorTime() time.Duration {
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		panic(err) // it cannot fail for this process
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 func checkProblem(t *testing.T, p Problem, lines int) {
