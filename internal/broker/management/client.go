@@ -132,13 +132,39 @@ func (m *Client) decode(resp *http.Response, into any, path string) error {
 	defer resp.Body.Close()
 	d := json.NewDecoder(resp.Body)
 	d.UseNumber() // a float64 cannot hold every integer that an argument can be
-	err := d.Decode(into)
-	// null is not an empty list
-	if list := reflect.ValueOf(into).Elem(); err != nil || list.Kind() == reflect.Slice && list.IsNil() {
+	var err error
+	if list := reflect.ValueOf(into).Elem(); list.Kind() == reflect.Slice {
+		err = decodeList(d, list)
+	} else {
+		err = d.Decode(into)
+	}
+	if err != nil {
 		path, _, _ = strings.Cut(path, "?")
 		return m.unread(path, err)
 	}
 	return nil
+}
+
+// decodeList decodes a list one object at a time: as a whole it would be copied first, and it can
+// have megabytes. null is not an empty list.
+func decodeList(d *json.Decoder, list reflect.Value) error {
+	begin, err := d.Token()
+	if err != nil {
+		return err
+	}
+	if begin != json.Delim('[') {
+		return fmt.Errorf("not a list, but %v", begin)
+	}
+	list.Set(reflect.MakeSlice(list.Type(), 0, 0))
+	for d.More() {
+		list.Grow(1)
+		list.SetLen(list.Len() + 1)
+		if err := d.Decode(list.Index(list.Len() - 1).Addr().Interface()); err != nil {
+			return err
+		}
+	}
+	_, err = d.Token()
+	return err
 }
 
 // put writes the object at path.

@@ -129,11 +129,12 @@ func (m *Client) sendOnce(ctx context.Context, r *http.Request) (*http.Response,
 		r.Body = body
 	}
 	resp, err := m.pool.with(e.TLS).RoundTrip(r)
-	var body []byte
+	var b bytes.Buffer // it doubles its room, io.ReadAll copies megabytes many times
 	if err == nil {
 		defer resp.Body.Close()
-		body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+		_, err = b.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1))
 	}
+	body := b.Bytes()
 	switch {
 	case err != nil && connected && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, errSlow
