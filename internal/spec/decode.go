@@ -159,6 +159,8 @@ type decoder struct {
 	// lengths are the places of limits of length that queues have by default, or by an overlay.
 	lengths map[length]Pos
 	heads   map[string]Pos // where name, vhost and so on were given
+	// bindingKeys are the keys of a binding. Nil: none was read yet.
+	bindingKeys []key
 	// missing are the places of bindings from exchanges that no file declares.
 	missing  map[string][]Pos
 	problems []Problem

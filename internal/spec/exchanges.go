@@ -118,14 +118,17 @@ func instead(name string) string {
 // exchange at the other end waits for references.
 func (d *decoder) bindingList(f fields) []Binding {
 	var out []Binding
+	if d.bindingKeys == nil { // there may be thousands of bindings
+		d.bindingKeys = bindingKeys()
+	}
 	for _, n := range d.list(f, "bindings") {
-		b := d.fields(n, "binding", bindingKeys(), nil)
+		b := d.fields(n, "binding", d.bindingKeys, nil)
 		exchange, ok := d.text(b, "exchange")
 		if !ok {
 			continue
 		}
 		binding := Binding{Exchange: exchange, Pos: d.at(n)}
-		if !d.bindingKeys(&binding, b) || !d.bindingHeaders(&binding, b) || !d.bindingArguments(&binding, b) {
+		if !d.routingKeys(&binding, b) || !d.bindingHeaders(&binding, b) || !d.bindingArguments(&binding, b) {
 			continue
 		}
 		out = append(out, binding)
@@ -133,8 +136,8 @@ func (d *decoder) bindingList(f fields) []Binding {
 	return out
 }
 
-// bindingKeys reads key and keys. Keys stays nil if neither is there.
-func (d *decoder) bindingKeys(binding *Binding, b fields) bool {
+// routingKeys reads key and keys. Keys stays nil if neither is there.
+func (d *decoder) routingKeys(binding *Binding, b fields) bool {
 	one, hasKey := b.values["key"]
 	_, hasKeys := b.values["keys"]
 	if hasKey && hasKeys {

@@ -35,8 +35,7 @@ type pair struct {
 // fields reads a mapping and reports keys that are not in the table. With skip,
 // keys for which skip(key, "x-") holds are left alone.
 func (d *decoder) fields(n *yaml.Node, what string, keys []key, skip func(string, string) bool) fields {
-	f := fields{file: d.file, node: n, what: what, values: map[string]field{}, slips: map[string]bool{}}
-	names := text.Each(keys, func(k key) string { return k.name })
+	f := fields{file: d.file, node: n, what: what, values: map[string]field{}}
 	for _, p := range d.pairs(n, what) {
 		if d.full() {
 			break
@@ -45,9 +44,13 @@ func (d *decoder) fields(n *yaml.Node, what string, keys []key, skip func(string
 			continue
 		}
 		if !known(keys, p.name) {
+			names := text.Each(keys, func(k key) string { return k.name })
 			fix := "its keys are " + strings.Join(names, ", ")
 			if near := d.slip(p.name, names); near != "" {
 				fix = fmt.Sprintf("did you mean %q?", near)
+				if f.slips == nil {
+					f.slips = map[string]bool{}
+				}
 				f.slips[near] = true
 			}
 			d.problem(d.at(p.key), fmt.Sprintf("%s has no key %q", what, p.name), fix)

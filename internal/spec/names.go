@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -102,9 +101,15 @@ func (n *names) deadQueues() {
 	for _, q := range n.spec.Queues {
 		works[q.Name] = true
 	}
-	first := map[string]Queue{}
-	matched := text.Each(n.spec.Matches, func(m Match) Queue { return Queue{Name: m.Pattern, Dead: m.Dead, Pos: m.Pos} })
-	for _, q := range slices.Concat(n.spec.Queues, matched) {
+	queues := make([]*Queue, 0, len(n.spec.Queues)+len(n.spec.Matches))
+	for i := range n.spec.Queues {
+		queues = append(queues, &n.spec.Queues[i])
+	}
+	for _, m := range n.spec.Matches {
+		queues = append(queues, &Queue{Name: m.Pattern, Dead: m.Dead, Pos: m.Pos})
+	}
+	first := map[string]*Queue{}
+	for _, q := range queues {
 		dead := q.Dead.Queue
 		if dead == "" || q.Name == "" {
 			continue

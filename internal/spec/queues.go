@@ -76,12 +76,13 @@ func (d *decoder) queues(f fields) {
 	}
 }
 
-func (d *decoder) queue(name string) (Queue, bool) {
+// queue returns the queue of that name as far as it was read, until the next one is.
+func (d *decoder) queue(name string) (*Queue, bool) {
 	i, ok := d.places.queues[name]
 	if !ok {
-		return Queue{}, false
+		return nil, false
 	}
-	return d.spec.Queues[i], true
+	return &d.spec.Queues[i], true
 }
 
 // replaces reads the name of the legacy queue. That it is not declared too is

@@ -17,20 +17,20 @@ func (d *decoder) references() {
 		e := &d.spec.Exchanges[i]
 		d.sources(e.Bindings, fmt.Sprintf("exchange %q", e.Name))
 	}
-	uses := map[string][]Queue{}
+	uses := map[string][]*Queue{}
 	unfinished := false // a queue is left alone: a person may give it a backoff later
 	for i := range d.spec.Queues {
 		q := &d.spec.Queues[i]
 		d.sources(q.Bindings, fmt.Sprintf("queue %q", q.Name))
 		if !q.Unmanaged {
-			d.retriesTo(*q)
-			uses[q.Backoff] = append(uses[q.Backoff], *q)
+			d.retriesTo(q)
+			uses[q.Backoff] = append(uses[q.Backoff], q)
 		} else {
 			unfinished = true
 		}
 	}
 	for _, m := range d.spec.Matches { // any number of queues
-		q := Queue{Name: fmt.Sprintf("a queue that %q covers", m.Pattern), Backoff: m.Backoff, Pos: m.Pos}
+		q := &Queue{Name: fmt.Sprintf("a queue that %q covers", m.Pattern), Backoff: m.Backoff, Pos: m.Pos}
 		uses[m.Backoff] = append(uses[m.Backoff], q)
 	}
 	d.undeclaredExchanges()
@@ -82,7 +82,7 @@ func (d *decoder) native(backoff string) bool {
 
 // ownBackoff refuses to share a backoff with a queue that may be full: while it
 // refuses messages, at-least-once dead-lettering holds up the whole tier.
-func (d *decoder) ownBackoff(b Backoff, queues []Queue) {
+func (d *decoder) ownBackoff(b Backoff, queues []*Queue) {
 	if len(queues) < 2 || b.Native { // each has its own delays
 		return
 	}
@@ -92,7 +92,7 @@ func (d *decoder) ownBackoff(b Backoff, queues []Queue) {
 		if !full {
 			continue
 		}
-		i := slices.IndexFunc(queues, func(o Queue) bool { return d.receiver(o).Name != q.Name })
+		i := slices.IndexFunc(queues, func(o *Queue) bool { return d.receiver(o).Name != q.Name })
 		if i < 0 {
 			continue // it holds up nothing but the retries that come to it
 		}
@@ -113,7 +113,7 @@ func (d *decoder) ownBackoff(b Backoff, queues []Queue) {
 }
 
 // receiver returns the queue to which the retries of q come.
-func (d *decoder) receiver(q Queue) Queue {
+func (d *decoder) receiver(q *Queue) *Queue {
 	if to, ok := d.queue(q.RetryTo); ok && q.RetryTo != "" {
 		return to
 	}
@@ -121,9 +121,9 @@ func (d *decoder) receiver(q Queue) Queue {
 }
 
 // receivers returns the queues to which the retries of queues come, each once.
-func (d *decoder) receivers(queues []Queue) []Queue {
+func (d *decoder) receivers(queues []*Queue) []*Queue {
 	seen := map[string]bool{}
-	var out []Queue
+	var out []*Queue
 	for _, q := range queues {
 		if q = d.receiver(q); !seen[q.Name] {
 			seen[q.Name] = true
@@ -135,7 +135,7 @@ func (d *decoder) receivers(queues []Queue) []Queue {
 
 // retriesTo refuses a retryTo to which no message would come, or whose queue may go: when a
 // migration is aborted, messages that wait for the successor would have no queue.
-func (d *decoder) retriesTo(q Queue) {
+func (d *decoder) retriesTo(q *Queue) {
 	if q.RetryToPos == (Pos{}) || d.full() {
 		return
 	}
@@ -171,7 +171,7 @@ func (d *decoder) retriesTo(q Queue) {
 }
 
 // mayBeFull returns the argument by which a queue may refuse what comes back to it.
-func mayBeFull(q Queue) (string, bool) {
+func mayBeFull(q *Queue) (string, bool) {
 	overflow, _ := q.Arguments[topology.ArgOverflow].(string)
 	if q.Type == topology.Classic && overflow != topology.RejectPublish && overflow != "reject-publish-dlx" {
 		return "", false // it drops its oldest message, and refuses none
