@@ -1,12 +1,14 @@
 package plan
 
 import (
+	"bufio"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -69,7 +71,9 @@ func diff(r resolved) Plan {
 	}
 	queues, replaced := r.queueChanges()
 	p.Changes = append(p.Changes, queues...)
-	p.Fingerprint = fingerprint(r, p.Changes[len(r.refused):])
+	var printed sync.WaitGroup
+	declared := slices.Clone(p.Changes[len(r.refused):]) // what follows changes them
+	printed.Go(func() { p.Fingerprint = fingerprint(r, declared) })
 	bindings := make(map[string]bool, len(r.haveIDs))
 	for _, id := range r.haveIDs {
 		bindings[id] = true
@@ -107,6 +111,7 @@ func diff(r resolved) Plan {
 	p.Warnings = append(p.Warnings, r.desk.leftBehind(p.Changes)...)
 	r.desk.block(p.Changes)
 	order(p.Changes)
+	printed.Wait()
 	return p
 }
 
@@ -249,7 +254,8 @@ func sameValue(a, b any) bool {
 // fingerprint stands for the part of the state that the plan depends on. It
 // does not depend on what queues hold. changes are those of exchanges and queues that are wanted.
 func fingerprint(r resolved, changes []Change) string {
-	h := sha256.New() // writing to it cannot fail
+	hash := sha256.New()
+	h := bufio.NewWriter(hash) // writing to it cannot fail
 	for _, e := range r.have.Exchanges {
 		fmt.Fprintf(h, "exchange %q %q %t %t %t %s\n", e.Name, e.Type, e.Durable, e.AutoDelete, e.Internal, e.Arguments)
 	}
@@ -257,7 +263,9 @@ func fingerprint(r resolved, changes []Change) string {
 		fmt.Fprintf(h, "queue %q %t %t %t %s\n", q.Name, q.Durable, q.AutoDelete, q.Exclusive, q.Arguments)
 	}
 	for _, id := range r.haveIDs {
-		h.Write([]byte("binding " + id + "\n"))
+		_, _ = h.WriteString("binding ")
+		_, _ = h.WriteString(id)
+		_ = h.WriteByte('\n')
 	}
 	for _, p := range r.have.Policies {
 		fmt.Fprintf(h, "policy %q %q %q %d %s\n", p.Name, p.Pattern, p.ApplyTo, p.Priority, p.Definition)
@@ -280,7 +288,8 @@ func fingerprint(r resolved, changes []Change) string {
 	for _, c := range r.refused {
 		fmt.Fprintf(h, "refused %s %q %s\n", c.Kind, c.Name, c.Reason)
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	_ = h.Flush()
+	return hex.EncodeToString(hash.Sum(nil))
 }
 
 // goesAlong returns the bindings, in order, that end or begin at a queue or exchange of

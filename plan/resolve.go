@@ -101,12 +101,15 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 
 	// Which routes change decides which bindings are left to the reroutes, and which legacy
 	// queues wait decides which bindings wait with them.
-	routes := r.rerouting()
+	var routes rerouting
+	var routed sync.WaitGroup
+	routed.Go(func() { routes = r.rerouting() })
 	waiting := r.replacements()
 
 	// The objects of the file, each with what was found of it.
 	exchanges := r.exchanges()
 	queues := r.queues()
+	routed.Wait()
 	bindings := r.bindings(routes, waiting.withheld)
 	policies := r.policies(queues.want)
 
@@ -353,15 +356,15 @@ func (r *resolver) bindings(routes rerouting, withheld map[string]string) matche
 	n := len(r.want.Bindings)
 	out := matchedBindings{
 		want: make([]topology.Binding, 0, n), have: make([]topology.Binding, 0, n), wanted: make(map[string]bool, n),
-		ids: make([]string, len(r.state.Have.Bindings)),
+		ids: topology.Identities(r.state.Have.Bindings),
 	}
 	found := make(map[string]*topology.Binding, len(r.state.Have.Bindings))
-	for i, b := range r.state.Have.Bindings {
-		out.ids[i] = b.Identity()
-		found[out.ids[i]] = &r.state.Have.Bindings[i]
+	for i, id := range out.ids {
+		found[id] = &r.state.Have.Bindings[i]
 	}
-	for _, want := range r.want.Bindings {
-		id := want.Identity()
+	wanted := topology.Identities(r.want.Bindings)
+	for i, want := range r.want.Bindings {
+		id := wanted[i]
 		out.wanted[id] = true
 		same, ok := found[id]
 		if !ok {
