@@ -19,9 +19,7 @@ func completions(t *testing.T, line ...string) []string {
 	t.Helper()
 	var out, errors bytes.Buffer
 	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errors, env: func(string) (string, bool) { return "", false }}
-	root := newRoot(a)
-	root.SetArgs(append([]string{"__complete"}, line...))
-	if err := root.Execute(); err != nil {
+	if err := a.commandFor(append([]string{"__complete"}, line...)).Execute(); err != nil {
 		t.Fatal(err)
 	}
 	return strings.Split(out.String(), "\n")

@@ -68,9 +68,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	context.AfterFunc(ctx, stop) // from now on a signal kills the process
 
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: os.LookupEnv, environ: os.Environ}
-	root := newRoot(a)
-	root.SetArgs(args)
-	c, err := root.ExecuteContextC(ctx)
+	c, err := a.commandFor(args).ExecuteContextC(ctx)
 	code := exitCode(ctx, err)
 	switch {
 	case code == exitInterrupted && !errors.Is(err, verify.ErrInterrupted):
