@@ -105,8 +105,8 @@ func newRoot(a *app) *cobra.Command {
 	return c
 }
 
-// commandFor returns the command tree for arguments. Only the arguments of a shell that completes
-// ask for completions, and to add them takes a tenth of the time in which dlxctl starts.
+// commandFor returns the command tree for arguments. Completions are added only to that of a shell
+// that completes: they take time, and every other start of dlxctl would wait for them.
 func (a *app) commandFor(args []string) *cobra.Command {
 	c := newRoot(a)
 	c.SetArgs(args)

@@ -72,7 +72,7 @@ func diff(r resolved) Plan {
 	queues, replaced := r.queueChanges()
 	p.Changes = append(p.Changes, queues...)
 	var printed sync.WaitGroup
-	declared := slices.Clone(p.Changes[len(r.refused):]) // what follows changes them
+	declared := slices.Clone(p.Changes[len(r.refused):]) // what follows changes those of p, and not r
 	printed.Go(func() { p.Fingerprint = fingerprint(r, declared) })
 	bindings := make(map[string]bool, len(r.haveIDs))
 	for _, id := range r.haveIDs {

@@ -100,7 +100,8 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 	r := newResolver(want, state)
 
 	// Which routes change decides which bindings are left to the reroutes, and which legacy
-	// queues wait decides which bindings wait with them.
+	// queues wait decides which bindings wait with them. The routes are worked out next to the rest:
+	// no step changes r.
 	var routes rerouting
 	var routed sync.WaitGroup
 	routed.Go(func() { routes = r.rerouting() })

@@ -263,8 +263,8 @@ const (
 // Identity returns the text that tells the binding from every other. It leaves
 // out nothing: two bindings that differ in the mark alone are two bindings.
 func (b Binding) Identity() string {
-	var most [160]byte // have room in it
-	return string(b.appendIdentity(most[:0]))
+	var room [160]byte // enough for most
+	return string(b.appendIdentity(room[:0]))
 }
 
 func (b Binding) appendIdentity(out []byte) []byte {
