@@ -32,7 +32,7 @@ TEST_FLAGS ?= -timeout 60m $(if $(CROWDED),-parallel 4 -p 3,-parallel 8 -p 4) -v
 FUZZTIME ?= 10000x
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build site packages image packagetest helm test race pure broker lint words notice fmt golden docs bench fuzz snippets fresh matrix check
+.PHONY: help demo build site packages image packagetest helm test race modules pure broker lint words notice fmt golden docs bench fuzz snippets fresh matrix check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,10 +59,13 @@ packagetest: ## build the packages twice, and install, upgrade and purge them; n
 helm: ## lint the chart of Kubernetes, compare what it renders, and check all objects; its first run builds helm for minutes
 	./scripts/helm
 
-test: pure broker ## run all tests, on the lines of BROKERS
+test: modules pure broker ## run all tests, on the lines of BROKERS
 
 race: TEST_FLAGS += -race
 race: pure broker ## the same with the race detector
+
+modules: ## get the modules that the tests and linters are built from, before they share the machine
+	@./scripts/modules
 
 pure: ## run the tests of the packages that need no broker
 	@packages=$$(scripts/packages pure $(PACKAGES)); \
