@@ -63,9 +63,9 @@ func (r resolved) deletions(wanted map[string]bool) []Change {
 		out = append(out, c)
 	}
 	going := map[string]bool{} // what returns to them has another place to go
-	queues := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
+	queues := namesOf(r.want.Queues, func(q topology.Queue) string { return q.Name })
 	for _, have := range r.have.Queues {
-		if _, wanted := queues[have.Name]; wanted {
+		if queues[have.Name] {
 			continue
 		}
 		c := deleted(have)

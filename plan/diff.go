@@ -65,7 +65,7 @@ func diff(r resolved) Plan {
 	for _, want := range r.want.Exchanges {
 		if have, ok := exchanges[want.Name]; !ok {
 			p.Changes = append(p.Changes, created(want))
-		} else if fields := differing(asFields(have.Properties()), asFields(want.Properties())); len(fields) > 0 {
+		} else if fields := differing(have.Properties(), want.Properties()); len(fields) > 0 {
 			p.Changes = append(p.Changes, r.replacedExchange(have, want, fields))
 		}
 	}
@@ -74,15 +74,11 @@ func diff(r resolved) Plan {
 	var printed sync.WaitGroup
 	declared := slices.Clone(p.Changes[len(r.refused):]) // what follows changes those of p, and not r
 	printed.Go(func() { p.Fingerprint = fingerprint(r, declared) })
-	bindings := make(map[string]bool, len(r.haveIDs))
-	for _, id := range r.haveIDs {
-		bindings[id] = true
-	}
 	wanted := make(map[string]bool, len(r.wantIDs))
 	for i, want := range r.want.Bindings {
 		id := r.wantIDs[i]
 		wanted[id] = true
-		if !bindings[id] {
+		if _, exists := slices.BinarySearch(r.haveIDs, id); !exists {
 			p.Changes = append(p.Changes, createdBinding(want))
 		}
 	}
@@ -128,7 +124,7 @@ func (r resolved) queueChanges() (changes []Change, replaced map[string]bool) {
 				c.Reason = fmt.Sprintf("created without bindings from declared exchanges for as long as %s exists; to move it, run dlxctl migrate %s", text.Name(legacy), text.ShellQuote(legacy))
 			}
 			changes = append(changes, c)
-		} else if fields := differing(asFields(have.Properties()), asFields(want.Properties())); len(fields) > 0 {
+		} else if fields := differing(have.Properties(), want.Properties()); len(fields) > 0 {
 			c := r.replaced(have, want, fields)
 			changes = append(changes, c)
 			replaced[want.Name] = c.Action == Replace
@@ -218,24 +214,26 @@ func asFields(properties []topology.Property) []Field {
 	return fields
 }
 
-// differing returns the fields whose values differ, in the order of want, with
+// differing returns the properties whose values differ, in the order of want, with
 // those that only have holds behind.
-func differing(have, want []Field) []Field {
-	if slices.EqualFunc(have, want, func(h, w Field) bool { return h.Name == w.Name && sameValue(h.After, w.After) }) {
+func differing(have, want []topology.Property) []Field {
+	if slices.EqualFunc(have, want, func(h, w topology.Property) bool {
+		return h.Name == w.Name && sameValue(h.Value, w.Value)
+	}) {
 		return nil // as almost always
 	}
-	before := byName(have, func(f Field) string { return f.Name })
+	before := byName(have, func(p topology.Property) string { return p.Name })
 	var out []Field
 	for _, w := range want {
 		h := before[w.Name]
 		delete(before, w.Name)
-		if !sameValue(h.After, w.After) {
-			out = append(out, Field{Name: w.Name, Before: h.After, After: w.After})
+		if !sameValue(h.Value, w.Value) {
+			out = append(out, Field{Name: w.Name, Before: h.Value, After: w.Value})
 		}
 	}
 	for _, h := range have {
 		if _, left := before[h.Name]; left {
-			out = append(out, Field{Name: h.Name, Before: h.After})
+			out = append(out, Field{Name: h.Name, Before: h.Value})
 		}
 	}
 	return out
@@ -308,9 +306,9 @@ func (r resolved) goesAlong(changes []Change) []topology.Binding {
 			going[have.ID()] = true
 		}
 	}
-	queues := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
+	queues := namesOf(r.want.Queues, func(q topology.Queue) string { return q.Name })
 	for _, have := range r.have.Queues {
-		if _, ok := queues[have.Name]; !ok {
+		if !queues[have.Name] {
 			going[have.ID()] = true
 		}
 	}

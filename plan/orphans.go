@@ -126,18 +126,18 @@ func (r *orphans) collect() {
 // and notes which of them are retired tiers that stay.
 func (r *orphans) queues() []topology.Queue {
 	var out []topology.Queue
-	queues := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
+	queues := namesOf(r.want.Queues, func(q topology.Queue) string { return q.Name })
 	bound := map[string]bool{}
 	for _, b := range r.state.Have.Bindings {
 		bound[b.Destination] = bound[b.Destination] || b.DestinationType == topology.ToQueue
 	}
 	for _, q := range r.state.Have.Queues { // first: they say which tiers stay
-		if _, wanted := queues[q.Name]; !wanted && r.owns(q.Arguments) && !r.keeps(topology.KindQueue, q.Name) {
+		if !queues[q.Name] && r.owns(q.Arguments) && !r.keeps(topology.KindQueue, q.Name) {
 			r.retireFailed(q)
 		}
 	}
 	for _, q := range r.state.Have.Queues {
-		if _, wanted := queues[q.Name]; wanted || !r.owns(q.Arguments) {
+		if queues[q.Name] || !r.owns(q.Arguments) {
 			continue
 		}
 		q.Label = r.labelOf(q.Name, topology.RoleWork)

@@ -31,13 +31,13 @@ func (r *resolver) otherTeam() (f findings) {
 		}
 	}
 	dead := r.foundDead()
-	wanted := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
+	wanted := namesOf(r.want.Queues, func(q topology.Queue) string { return q.Name })
 	var missing []string
 	for _, q := range r.state.Have.Queues {
 		if !r.owns(q.Arguments) || r.labelOf(q.Name, topology.RoleWork).Role != topology.RoleWork {
 			continue
 		}
-		if _, ok := wanted[q.Name]; ok {
+		if wanted[q.Name] {
 			return f // a dead-letter queue that the file names
 		}
 		if dead[q.Name] || r.previousDeadLetterQueue(q) {

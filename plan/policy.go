@@ -133,7 +133,7 @@ func (r *resolver) notInEffect(f *findings, have, want topology.Policy, q topolo
 		return // it is deleted or changed by this plan, and dead-letters as well
 	}
 	if q.Name == "" || r.state.QueuePolicies == nil || reported == have.Name ||
-		len(differing(asFields(have.Properties()), asFields(want.Properties()))) > 0 {
+		len(differing(have.Properties(), want.Properties())) > 0 {
 		return
 	}
 	if reported == "" {
@@ -227,7 +227,7 @@ func (r resolved) policyChanges() []Change {
 		c := Change{Action: Update, Kind: topology.KindPolicy, Name: want.Name, After: want, Label: want.Label}
 		base, hasBase := r.policies.bases[want.Name]
 		if before, ok := have[want.Name]; ok {
-			c.Before, c.Fields = before, differing(asFields(before.Properties()), asFields(want.Properties()))
+			c.Before, c.Fields = before, differing(before.Properties(), want.Properties())
 		} else {
 			c.Action = Create
 			c.Fields = overlaid(asFields(base.Definition.Properties()), asFields(want.Properties()))
@@ -267,7 +267,7 @@ func (r resolved) detached(p topology.Policy) Change {
 			text.Name(p.Label.Queue))
 		return c
 	}
-	c.Fields = differing(asFields(p.Properties()), nil)
+	c.Fields = differing(p.Properties(), nil)
 	if queues := r.orphans.losesDLX[p.Name]; len(queues) > 0 {
 		c.Hazards = []topology.Hazard{topology.LosesMessages}
 		c.Reason = fmt.Sprintf("no longer declared; %s %s consumers reject", text.Some(text.Names(queues)),

@@ -35,7 +35,7 @@ func (r *resolver) previousDeadLetterQueue(q topology.Queue) bool {
 		return serves
 	case generated && label.Role == topology.RoleDeadLetter && label.Queue != "":
 		_, known := r.works[label.Queue]
-		_, exists := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })[label.Queue]
+		_, exists := r.existing[label.Queue]
 		return known || matches && !exists
 	case generated:
 		return label.Role == topology.RoleDeadLetter
@@ -88,12 +88,13 @@ func (r *orphans) retiresDeadLetters(q topology.Queue) bool {
 func PreviousDeadLetterQueues(want topology.Compiled, state topology.State) []string {
 	r := &resolver{
 		want: want, state: state,
-		works: byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
+		works:    byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
+		existing: byName(state.Have.Queues, func(q topology.Queue) string { return q.Name }),
 	}
-	inFile := byName(want.Queues, func(q topology.Queue) string { return q.Name })
+	inFile := namesOf(want.Queues, func(q topology.Queue) string { return q.Name })
 	var out []string
 	for _, q := range state.Have.Queues {
-		if _, wanted := inFile[q.Name]; !wanted && r.held(q.Name) > 0 && r.previousDeadLetterQueue(q) {
+		if !inFile[q.Name] && r.held(q.Name) > 0 && r.previousDeadLetterQueue(q) {
 			out = append(out, q.Name)
 		}
 	}

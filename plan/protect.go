@@ -149,12 +149,12 @@ func (r *resolver) generated(found map[protectionKey]*protection, permitted []to
 			}
 		}
 	}
-	allowed := byName(permitted, func(q topology.Queue) string { return q.Name })
+	allowed := namesOf(permitted, func(q topology.Queue) string { return q.Name })
 	wanted := map[string]bool{}
 	var out []topology.Queue
 	for _, q := range r.want.Queues {
 		wanted[q.Name] = true
-		if _, ok := allowed[q.Name]; !ok || q.External || !slices.Contains(roles, q.Label.Role) {
+		if !allowed[q.Name] || q.External || !slices.Contains(roles, q.Label.Role) {
 			continue // of another topology, or external
 		}
 		if existing, ok := r.existing[q.Name]; ok {

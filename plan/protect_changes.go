@@ -81,11 +81,10 @@ func exposing(have topology.Policy, narrow *topology.Policy) Change {
 		Label: have.Label, Reason: "there is no harmful policy left to override",
 	}
 	if narrow == nil {
-		c.Fields = differing(asFields(have.Properties()), nil)
+		c.Fields = differing(have.Properties(), nil)
 		return c
 	}
-	c.Action, c.ReturnPath, c.After, c.Fields = Update, false, *narrow, differing(asFields(have.Properties()),
-		asFields(narrow.Properties()))
+	c.Action, c.ReturnPath, c.After, c.Fields = Update, false, *narrow, differing(have.Properties(), narrow.Properties())
 	c.Reason = "the other queues no longer need it"
 	return c
 }
@@ -181,7 +180,7 @@ func (g protection) change(x part, want topology.Policy) Change {
 		Phase: phaseProtect, Reason: g.reason(),
 	}
 	if x.have != nil {
-		c.Before, c.Fields = *x.have, differing(asFields(x.have.Properties()), asFields(want.Properties()))
+		c.Before, c.Fields = *x.have, differing(x.have.Properties(), want.Properties())
 		return c
 	}
 	c.Action = Create

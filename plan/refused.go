@@ -13,7 +13,7 @@ import (
 // an older version may have created it. have is nil for a new queue. Empty: nothing is refused.
 func (r *resolver) refusedByBroker(want topology.Queue, have topology.Object) string {
 	problems := arguments.Refused(r.state.Version, want.Type(), want.Arguments)
-	if len(problems) == 0 || have != nil && len(differing(asFields(have.Properties()), asFields(want.Properties()))) == 0 {
+	if len(problems) == 0 || have != nil && len(differing(have.Properties(), want.Properties())) == 0 {
 		return ""
 	}
 	all := make([]string, len(problems))

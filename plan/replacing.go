@@ -257,5 +257,5 @@ func (r *resolver) differs(want topology.Queue) bool {
 		return false
 	}
 	have.Arguments = r.attached(have, aligned(have.Arguments, want.Arguments, arguments.Compared()))
-	return len(differing(asFields(have.Properties()), asFields(want.Properties()))) > 0
+	return len(differing(have.Properties(), want.Properties())) > 0
 }

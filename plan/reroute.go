@@ -45,12 +45,26 @@ type slot struct {
 	key     slotKey
 	reroute rerouteKey // what plans show it as
 	want    topology.Binding
-	found
+	*found
 }
 
 // found are the bindings of a slot that were found: those of the topology at the exchange and at
 // its next exchange, and those of others at the exchange.
-type found struct{ at, next, others []topology.Binding }
+type found struct {
+	at, next, others []topology.Binding
+	listed           bool // as a slot
+}
+
+// foundIn are what was found, by slot.
+type foundIn map[slotKey]*found
+
+// of returns what was found of a slot, to be added to.
+func (at foundIn) of(key slotKey) *found {
+	if at[key] == nil {
+		at[key] = new(found)
+	}
+	return at[key]
+}
 
 // changeable returns the exchanges of a topology that have a next exchange: by the name of each of
 // both, the first.
@@ -69,14 +83,13 @@ func changeable(want topology.Compiled) map[string]string {
 // slotsOf returns the slots that want has a binding for, and those of [legacyRoutes].
 func slotsOf(want topology.Compiled, state topology.State) []slot {
 	exchanges := changeable(want)
-	at := make(map[slotKey]found, len(want.Bindings))
+	at := foundIn{}
 	for _, b := range state.Have.Bindings {
 		exchange, is := exchanges[b.Source]
 		if !is {
 			continue
 		}
-		key := slotOf(exchange, b)
-		f := at[key]
+		f := at.of(slotOf(exchange, b))
 		switch owner, _ := topology.Owner(b.Arguments); {
 		case owner != want.Name && b.Source == exchange:
 			f.others = append(f.others, b)
@@ -86,21 +99,20 @@ func slotsOf(want topology.Compiled, state topology.State) []slot {
 		default:
 			f.next = append(f.next, b)
 		}
-		at[key] = f
 	}
-	out := make([]slot, 0, len(want.Bindings))
-	listed := make(map[slotKey]bool, len(want.Bindings))
+	out := make([]slot, 0, len(at)) // as a rule all are there
 	add := func(b topology.Binding) {
 		if exchanges[b.Source] != b.Source {
 			return
 		}
-		if key := slotOf(b.Source, b); !listed[key] {
-			listed[key] = true
+		key := slotOf(b.Source, b)
+		if f := at.of(key); !f.listed {
+			f.listed = true
 			reroute := rerouteKey{b.Source, b.Label.Queue}
 			if b.Source == topology.AnyFailedExchangeName(want.Name) {
 				reroute.exchange = topology.FailedExchangeName(want.Name)
 			}
-			out = append(out, slot{key, reroute, b, at[key]})
+			out = append(out, slot{key, reroute, b, f})
 		}
 	}
 	for _, b := range want.Bindings {
@@ -115,18 +127,19 @@ func slotsOf(want topology.Compiled, state topology.State) []slot {
 // legacyRoutes returns the wanted bindings of legacy queues of the topology that exist and whose
 // backoff is no longer in the file: their failures go by the backoff of their successor. at are
 // the bindings that were found.
-func legacyRoutes(want topology.Compiled, state topology.State, at map[slotKey]found) []topology.Binding {
+func legacyRoutes(want topology.Compiled, state topology.State, at foundIn) []topology.Binding {
+	successors := filtered(want.WorkQueues, func(w topology.WorkQueue) bool { return w.Replaces != "" })
+	if len(successors) == 0 {
+		return nil // as a rule: the queues need not be gone through
+	}
 	queues := byName(state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	failed := topology.FailedExchangeName(want.Name)
 	var out []topology.Binding
-	for _, w := range want.WorkQueues {
-		if w.Replaces == "" {
-			continue
-		}
+	for _, w := range successors {
 		legacy, alive := queues[w.Replaces]
 		owner, marked := topology.Owner(legacy.Arguments)
 		key := topology.AddressKey(w.Replaces)
-		f := at[slotKey{failed, key}]
+		f := at.of(slotKey{failed, key})
 		orphaned := slices.ContainsFunc(slices.Concat(f.at, f.next), func(b topology.Binding) bool {
 			backoff := backoffAt(want.Name, b)
 			_, inFile := want.Backoff(backoff)

@@ -500,6 +500,15 @@ func aligned(have, want topology.Arguments, compared []string) topology.Argument
 	return out
 }
 
+// namesOf returns the names of list as a set.
+func namesOf[T any](list []T, name func(T) string) map[string]bool {
+	m := make(map[string]bool, len(list))
+	for _, v := range list {
+		m[name(v)] = true
+	}
+	return m
+}
+
 // byName returns list as a map.
 func byName[T any](list []T, name func(T) string) map[string]T {
 	m := make(map[string]T, len(list))

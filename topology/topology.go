@@ -278,13 +278,15 @@ func (b Binding) appendIdentity(out []byte) []byte {
 // Identities returns the identities of bindings, in their order. They share the memory of one
 // text: thousands of them are quicker that way.
 func Identities(list []Binding) []string {
-	all := make([]byte, 0, 128*len(list)) // most are shorter
+	var all strings.Builder
+	all.Grow(128 * len(list)) // most are shorter
+	var most [160]byte        // have room in it
 	ends := make([]int, len(list))
 	for i, b := range list {
-		all = b.appendIdentity(all)
-		ends[i] = len(all)
+		_, _ = all.Write(b.appendIdentity(most[:0])) // it cannot fail
+		ends[i] = all.Len()
 	}
-	shared, begin := string(all), 0
+	shared, begin := all.String(), 0
 	ids := make([]string, len(list))
 	for i, end := range ends {
 		ids[i], begin = shared[begin:end], end
@@ -596,18 +598,22 @@ func (c Compiled) WorkQueue(queue string) (WorkQueue, bool) {
 // sortBindings sorts by identity, which is worked out once for each binding, and returns the
 // identities in order.
 func sortBindings(list []Binding) []string {
-	type entry struct {
-		id      string
-		binding Binding
-	}
 	ids := Identities(list)
-	entries := make([]entry, len(list))
-	for i, b := range list {
-		entries[i] = entry{ids[i], b}
+	if slices.IsSorted(ids) {
+		return ids
 	}
-	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
+	type entry struct {
+		id string
+		at int // in unsorted: moving bindings would take longer than comparing identities
+	}
+	entries := make([]entry, len(list))
+	for i, id := range ids {
+		entries[i] = entry{id, i}
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.id, b.id) })
+	unsorted := slices.Clone(list)
 	for i, e := range entries {
-		ids[i], list[i] = e.id, e.binding
+		ids[i], list[i] = e.id, unsorted[e.at]
 	}
 	return ids
 }

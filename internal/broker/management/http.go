@@ -129,9 +129,12 @@ func (m *Client) sendOnce(ctx context.Context, r *http.Request) (*http.Response,
 		r.Body = body
 	}
 	resp, err := m.pool.with(e.TLS).RoundTrip(r)
-	var b bytes.Buffer // it doubles its room, io.ReadAll copies megabytes many times
+	var b bytes.Buffer
 	if err == nil {
 		defer resp.Body.Close()
+		if resp.ContentLength > 0 { // else its room doubles until the answer fits
+			b.Grow(int(min(resp.ContentLength, maxAnswer)) + bytes.MinRead)
+		}
 		_, err = b.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1))
 	}
 	body := b.Bytes()

@@ -105,6 +105,7 @@ type listing struct {
 	flags      []flagState
 	alarm      string
 	statistics []statistic
+	have       topology.Topology // made of the lists, not sorted
 }
 
 // Inspect reads the virtual host: all its exchanges, queues, bindings and policies, whether dlxctl
@@ -160,10 +161,7 @@ func (m *Client) inspect(ctx context.Context, begun *Reading,
 	if err != nil {
 		return topology.State{}, err
 	}
-	have, err := l.topology()
-	if err != nil {
-		return topology.State{}, fmt.Errorf("read vhost %q: %w", m.vhost, err)
-	}
+	l.have.Sort()
 	down, err := m.down(ctx, l)
 	if err != nil {
 		return topology.State{}, err
@@ -176,7 +174,7 @@ func (m *Client) inspect(ctx context.Context, begun *Reading,
 	return topology.State{
 		ExchangeTypes: types, OperatorPolicies: operator,
 		Version: l.overview.Version, Cluster: l.overview.Cluster, VHost: m.vhost,
-		Have: have, Down: down, Usage: l.usage(), QueuePolicies: l.queuePolicies(), ExchangePolicies: l.exchangePolicies(),
+		Have: l.have, Down: down, Usage: l.usage(), QueuePolicies: l.queuePolicies(), ExchangePolicies: l.exchangePolicies(),
 		Alarm:         l.alarm,
 		DisabledFlags: l.disabledFlags(),
 	}, nil
@@ -238,10 +236,10 @@ func (m *Client) Begin(ctx context.Context) *Reading {
 	// The first is the one whose error says most about the connection.
 	reads := []func() error{
 		func() (err error) { l.overview, err = m.overview(ctx); return err },
-		func() error { return m.get(ctx, &l.exchanges, "exchanges/"+vhost+"?disable_stats=true") },
-		func() error { return m.get(ctx, &l.queues, "queues/"+vhost+queueTotals+queueColumns) },
-		func() error { return m.get(ctx, &l.bindings, "bindings/"+vhost+bindingColumns) },
-		func() error { return m.get(ctx, &l.policies, "policies/"+vhost) },
+		making(ctx, m, &l.exchanges, "exchanges/"+vhost+"?disable_stats=true", &l.have.Exchanges, exchanges),
+		making(ctx, m, &l.queues, "queues/"+vhost+queueTotals+queueColumns, &l.have.Queues, queues),
+		making(ctx, m, &l.bindings, "bindings/"+vhost+bindingColumns, &l.have.Bindings, bindings),
+		making(ctx, m, &l.policies, "policies/"+vhost, &l.have.Policies, policies),
 		func() error { return ifPermitted(m.get(ctx, &l.operator, "operator-policies/"+vhost)) },
 		func() error { return ifPermitted(m.get(ctx, &l.flags, "feature-flags?columns=name,state")) },
 		func() (err error) { l.alarm, err = m.alarm(ctx); return err },
@@ -251,6 +249,23 @@ func (m *Client) Begin(ctx context.Context) *Reading {
 		r.err = together(reads)
 	}()
 	return r
+}
+
+// making returns a read of a list, of which objects are made as soon as it is there: longer lists
+// are still being read then.
+func making[T, O any](ctx context.Context, m *Client, list *[]T, path string, objects *[]O,
+	of func([]T) ([]O, error),
+) func() error {
+	return func() error {
+		if err := m.get(ctx, list, path); err != nil {
+			return err
+		}
+		var err error
+		if *objects, err = of(*list); err != nil {
+			return fmt.Errorf("read vhost %q: %w", m.vhost, err)
+		}
+		return nil
+	}
 }
 
 // list reads statistics, and waits for the lists.
@@ -369,57 +384,66 @@ func (l listing) usage() map[string]topology.Usage {
 	return usage
 }
 
-// topology returns the objects in canonical form.
-func (l listing) topology() (topology.Topology, error) {
-	var t topology.Topology
-	for _, e := range l.exchanges {
+// exchanges returns exchanges in canonical form, without the default exchange.
+func exchanges(list []exchange) ([]topology.Exchange, error) {
+	out := slices.Grow([]topology.Exchange(nil), len(list))
+	for _, e := range list {
 		if e.Name == "" {
-			continue // the default exchange
+			continue
 		}
 		args, err := arguments(e.Arguments)
 		if err != nil {
-			return t, fmt.Errorf("exchange %q: %w", e.Name, err)
+			return nil, fmt.Errorf("exchange %q: %w", e.Name, err)
 		}
-		t.Exchanges = append(t.Exchanges, topology.Exchange{
+		out = append(out, topology.Exchange{
 			Name: e.Name, Type: e.Type, Durable: e.Durable,
 			AutoDelete: bool(e.AutoDelete), Internal: e.Internal, Arguments: args,
 		})
 	}
-	for _, q := range l.queues {
+	return out, nil
+}
+
+// queues returns queues in canonical form.
+func queues(list []queue) ([]topology.Queue, error) {
+	out := slices.Grow([]topology.Queue(nil), len(list))
+	for _, q := range list {
 		args, err := arguments(q.Arguments)
 		if err != nil {
-			return t, fmt.Errorf("queue %q: %w", q.Name, err)
+			return nil, fmt.Errorf("queue %q: %w", q.Name, err)
 		}
 		if q.Type != "" {
 			args = args.With(topology.ArgQueueType, q.Type)
 		}
-		t.Queues = append(t.Queues, topology.Queue{
+		out = append(out, topology.Queue{
 			Name: q.Name, Durable: q.Durable, AutoDelete: bool(q.AutoDelete),
 			Exclusive: q.Exclusive, Arguments: args,
 		})
 	}
+	return out, nil
+}
+
+// bindings returns bindings in canonical form, without those of the default exchange.
+func bindings(list []binding) ([]topology.Binding, error) {
+	out := slices.Grow([]topology.Binding(nil), len(list))
 	read := map[string]topology.Arguments{} // by their text; arguments are never changed in place
-	for _, b := range l.bindings {
+	for _, b := range list {
 		if b.Source == "" {
-			continue // from the default exchange
+			continue
 		}
 		args, ok := read[string(b.Arguments)]
 		if !ok {
 			var err error
 			if args, err = b.arguments(); err != nil {
-				return t, fmt.Errorf("binding from %q to %q: %w", b.Source, b.Destination, err)
+				return nil, fmt.Errorf("binding from %q to %q: %w", b.Source, b.Destination, err)
 			}
 			read[string(b.Arguments)] = args
 		}
-		t.Bindings = append(t.Bindings, topology.Binding{
+		out = append(out, topology.Binding{
 			Source: b.Source, Destination: b.Destination, DestinationType: b.DestinationType,
 			Key: b.Key, Arguments: args,
 		})
 	}
-	var err error
-	t.Policies, err = policies(l.policies)
-	t.Sort()
-	return t, err
+	return out, nil
 }
 
 // policies returns policies in canonical form.
