@@ -64,7 +64,8 @@ test: modules pure broker ## run all tests, on the lines of BROKERS
 race: TEST_FLAGS += -race
 race: pure broker ## the same with the race detector
 
-modules: ## get the modules that the tests and linters are built from, before they share the machine
+# The modules that the tests are built from: see scripts/modules.
+modules:
 	@./scripts/modules
 
 pure: ## run the tests of the packages that need no broker
