@@ -62,7 +62,7 @@ helm: ## lint the chart of Kubernetes, compare what it renders, and check all ob
 test: modules pure broker ## run all tests, on the lines of BROKERS
 
 race: TEST_FLAGS += -race
-race: pure broker ## the same with the race detector
+race: modules pure broker ## the same with the race detector
 
 # The modules that the tests are built from: see scripts/modules.
 modules:

@@ -18,7 +18,7 @@ import (
 type resolved struct {
 	want topology.Compiled
 	have topology.Topology
-	// wantIDs and haveIDs are the identities of the bindings of both, in their order.
+	// wantIDs and haveIDs are the identities of the bindings of both, in their order, which is sorted.
 	wantIDs, haveIDs []string
 
 	// findings are the changes that no comparison can bring about, such as an external
