@@ -287,10 +287,10 @@ func tags(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("RABBITMQ_URL", target.Tool(tb, args...).URL)
 }
 
-// waitfor runs a program until it prints TEXT, whatever its exit code: waitfor TEXT PROGRAM
-// [ARGUMENT]...
+// waitfor runs a program until it prints TEXT, or with ! until it does not, whatever its exit code:
+// waitfor TEXT PROGRAM [ARGUMENT]...
 func waitfor(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
+	if len(args) < 2 {
 		ts.Fatalf("usage: waitfor TEXT PROGRAM [ARGUMENT]...")
 	}
 	tick := time.NewTicker(200 * time.Millisecond)
@@ -302,11 +302,11 @@ func waitfor(ts *testscript.TestScript, neg bool, args []string) {
 				ts.Check(err)
 			}
 		}
-		if strings.Contains(ts.ReadFile("stdout"), args[0]) {
+		if strings.Contains(ts.ReadFile("stdout"), args[0]) != neg {
 			return
 		}
 	}
-	ts.Fatalf("%s did not come to print %q", args[1], args[0])
+	ts.Fatalf("what %s prints did not change: %q", args[1], args[0])
 }
 
 // ciSteps writes all shell commands of a job of a sample in templates/ci to steps.sh:
