@@ -336,7 +336,7 @@ func TestNothingIsLostInQueuesThatAMatchCovers(t *testing.T) {
 			}
 			brokertest.Eventually(t, "all to be dead letters", func() bool {
 				return brokertest.Ready(t, s.eyes, "shop.dead") >= messages
-			})
+			}, func() string { return s.holds(t) })
 			dead := brokertest.Drain(t, s.eyes, "shop.dead")
 			mu.Lock()
 			defer mu.Unlock()
