@@ -26,7 +26,8 @@ const (
 // behind those that wait for memory.
 type lookup struct {
 	*failedQueue
-	ctx context.Context //nolint:containedctx // that of the relay, which asks
+	ctx context.Context //nolint:containedctx // that of the relay, which asks, and Grace longer
+	end func()          // ends ctx
 
 	mu        sync.Mutex
 	conn      *amqp.Conn
@@ -40,10 +41,14 @@ type answer struct {
 	at     time.Time
 }
 
-// newLookup returns one that must be closed.
+// newLookup returns one that must be closed. It asks for as long as the relay goes on with what is
+// in flight once ctx has ended: without an answer, the first message of a queue that a match covers
+// would wait its tier before the queue is bound, and end in the unroutable queue.
 func (q *failedQueue) newLookup(ctx context.Context) *lookup {
+	asks, end := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() { time.AfterFunc(q.Grace, end) })
 	l := &lookup{
-		failedQueue: q, ctx: ctx, answers: map[string]answer{}, generated: map[string]bool{},
+		failedQueue: q, ctx: asks, end: end, answers: map[string]answer{}, generated: map[string]bool{},
 		covers: retry.NewRules(q.Topology, q.backoff, 0).Covers,
 	}
 	for _, queue := range q.Topology.Queues {
@@ -106,6 +111,7 @@ func (l *lookup) ask(queue string) error {
 
 // close ends its connection.
 func (l *lookup) close() {
+	l.end()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn != nil {

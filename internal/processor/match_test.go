@@ -1,10 +1,14 @@
 package processor_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -293,6 +297,45 @@ func TestAProcessorThatMayNotBind(t *testing.T) {
 		log.says(t, `its retries go to the unroutable queue" queue=svc.unbound`)
 	}
 	s.allEmpty(t)
+}
+
+// A processor that is stopped while it looks for the queue of a first failure finishes that: the
+// queue is bound before the message has waited, or it would end in the unroutable queue.
+func TestStoppedWhileItLooksForAQueue(t *testing.T) {
+	t.Parallel()
+	s := newMatchStage(t)
+	p := s.processor(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var looks atomic.Bool // the next connection is for that
+	p.Endpoint = s.endpoint(t, brokertest.NewFilter(t, s.target, func(client, server net.Conn) {
+		if looks.Load() {
+			stop()
+		}
+		_, _ = io.Copy(server, client)
+	}))
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	brokertest.Eventually(t, "it to consume", func() bool {
+		q, err := s.eyes.QueueDeclarePassive("shop.quick.failed", true, false, false, false, nil)
+		return err == nil && q.Consumers == 1
+	})
+	looks.Store(true)
+	s.declare(t, "svc.0", topology.Quorum, nil)
+	s.publish(t, "", "svc.0", amqp091.Publishing{MessageId: "m-1"})
+	reject(t, s.take(t, "svc.0"))
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	brokertest.Eventually(t, "the message to come back", func() bool {
+		return brokertest.Ready(t, s.eyes, "svc.0")+brokertest.Ready(t, s.eyes, "shop.unroutable") > 0
+	}, func() string { return s.holds(t) })
+	if n := brokertest.Ready(t, s.eyes, "shop.unroutable"); n > 0 {
+		t.Fatal("the message is in the unroutable queue")
+	}
+	if m := s.take(t, "svc.0"); m.Headers["retry-attempts"] != int64(1) {
+		t.Errorf("the message has %v", m.Headers)
+	}
 }
 
 // Undisturbed, nothing is lost and nothing doubled: each message is delivered four times, and is
