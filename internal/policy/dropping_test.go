@@ -43,6 +43,10 @@ func TestDropping(t *testing.T) {
 			args:     topology.Arguments{"x-delivery-limit": int64(1<<31 - 1)},
 			policies: of(topology.Arguments{"delivery-limit": int64(5)}), old: true, now: true,
 		},
+		"the limit of a policy, over -1": {
+			args:     topology.Arguments{"x-delivery-limit": int64(-1)},
+			policies: of(topology.Arguments{"delivery-limit": int64(20)}), old: true, now: true,
+		},
 		"classic": {args: topology.Arguments{"x-queue-type": "classic"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,6 +31,14 @@ func TestFullAt(t *testing.T) {
 			arguments: topology.Arguments{"x-max-length": int64(9), "x-overflow": refuse},
 			policy:    topology.Arguments{"max-length": int64(7)}, want: 7,
 		},
+		"a policy says how a quorum queue overflows": {
+			arguments: quorum(topology.Arguments{"x-max-length": int64(9), "x-overflow": "drop-head"}),
+			policy:    topology.Arguments{"overflow": refuse}, want: 9,
+		},
+		"the argument says how a classic queue overflows": {
+			arguments: topology.Arguments{"x-max-length": int64(9), "x-overflow": "drop-head"},
+			policy:    topology.Arguments{"overflow": refuse}, want: 9, drops: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

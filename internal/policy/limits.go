@@ -28,21 +28,9 @@ func Drops(state topology.State, q topology.Queue) bool {
 }
 
 func (s *Set) drops(q topology.Queue) bool {
-	if q.Type() != topology.Quorum {
-		return false
-	}
-	deadLetters := q.Arguments.HasAny(topology.ArgDeadLetterExchange)
-	limit, limited := q.Arguments[topology.ArgDeliveryLimit].(int64)
-	for _, p := range s.InEffect(q) {
-		deadLetters = deadLetters || p.Definition.HasAny(topology.KeyDeadLetterExchange)
-		if n, ok := p.Definition[topology.KeyDeliveryLimit].(int64); ok && (!limited || n < limit) {
-			limit, limited = n, true
-		}
-	}
-	byDefault := !limited && s.state.Major() >= 4
-	// -1 means no limit since 4.0, and 0 before.
-	unlimited := limit == topology.Unlimited || limit < 0 && s.state.Major() >= 4
-	return !deadLetters && (byDefault || limited && !unlimited)
+	effective := s.Effective(q)
+	limit, limited := DeliveryLimit(s.state, q, effective)
+	return limited && limit != topology.Unlimited && !effective.HasAny(topology.ArgDeadLetterExchange)
 }
 
 // FullAt returns how many messages a queue holds when it is full, by its arguments and
@@ -54,16 +42,9 @@ func FullAt(state topology.State, queue string) (limit int64, refuses bool) {
 		if q.Name != queue {
 			continue
 		}
-		overflow, _ := q.Arguments[topology.ArgOverflow].(string)
-		limit, _ = q.Arguments[topology.ArgMaxLength].(int64)
-		for _, p := range s.InEffect(q) {
-			if chosen, ok := p.Definition[topology.KeyOverflow].(string); ok && overflow == "" {
-				overflow = chosen
-			}
-			if n, ok := p.Definition[topology.KeyMaxLength].(int64); ok && (limit == 0 || n < limit) {
-				limit = n
-			}
-		}
+		effective := s.Effective(q)
+		overflow, _ := effective[topology.ArgOverflow].(string)
+		limit, _ = effective[topology.ArgMaxLength].(int64)
 		refuses = strings.HasPrefix(overflow, topology.RejectPublish)
 	}
 	return limit, refuses
