@@ -59,6 +59,10 @@ const (
 	RejectPublish = "reject-publish"
 )
 
+// DefaultExchange is what the permissions of RabbitMQ, and its management API, call the exchange
+// without a name.
+const DefaultExchange = "amq.default"
+
 const (
 	// Unlimited is the delivery limit of queues in which a message must stay whatever happens
 	// to its consumers. -1 has that meaning too, but 3.10 reads it as 0 and drops the message

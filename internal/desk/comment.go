@@ -39,7 +39,7 @@ func (d *Desk) Comment(ctx context.Context, c Comment) (Comment, error) {
 	if _, err := d.inspect(ctx); err != nil { // for writeLog
 		return c, err
 	}
-	if err := d.permit(ctx, []permission{writing(topology.KindExchange, defaultExchange)}, nil); err != nil {
+	if err := d.permit(ctx, []permission{writing(topology.KindExchange, topology.DefaultExchange)}, nil); err != nil {
 		return c, err
 	}
 	c.Text, c.Author, c.At = shortened(c.Text), d.By, d.now().UTC()

@@ -42,7 +42,7 @@ type Imported struct {
 func (d *Desk) Import(
 	ctx context.Context, queue string, messages iter.Seq2[deadletter.Message, error], progress func(done int),
 ) (Imported, error) {
-	if err := d.permit(ctx, []permission{writing(topology.KindExchange, defaultExchange)}, nil); err != nil {
+	if err := d.permit(ctx, []permission{writing(topology.KindExchange, topology.DefaultExchange)}, nil); err != nil {
 		return Imported{}, err
 	}
 	conn, err := amqp.Dial(ctx, d.Endpoint)

@@ -14,9 +14,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// defaultExchange is what the permissions of RabbitMQ call the exchange without a name.
-const defaultExchange = "amq.default"
-
 // permission is a right that a command needs.
 type permission struct {
 	plan.Right
@@ -37,7 +34,7 @@ func (d *Desk) ownRights(run string) []permission {
 		{Right: plan.Right{Permission: plan.Configure, Kind: topology.KindQueue, Name: hold}},
 		{Right: plan.Right{Permission: plan.Write, Kind: topology.KindQueue, Name: hold}},
 		{Right: plan.Right{Permission: plan.Read, Kind: topology.KindQueue, Name: hold}},
-		writing(topology.KindExchange, defaultExchange),
+		writing(topology.KindExchange, topology.DefaultExchange),
 	}
 }
 

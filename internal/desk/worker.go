@@ -191,7 +191,7 @@ func pause(ctx context.Context, t time.Duration) error {
 
 // Cancel asks the process that works on a run to stop. What it has sent stays sent.
 func (d *Desk) Cancel(ctx context.Context, id string) error {
-	if err := d.permit(ctx, []permission{writing(topology.KindExchange, defaultExchange)}, nil); err != nil {
+	if err := d.permit(ctx, []permission{writing(topology.KindExchange, topology.DefaultExchange)}, nil); err != nil {
 		return err
 	}
 	conn, err := amqp.Dial(ctx, d.endpoint("cancels "+id))

@@ -143,6 +143,9 @@ func migrating(t topology.Compiled) Grant {
 		g.Write = append(g.Write, legacy)
 		g.Read = append(g.Read, legacy, successor)
 	}
+	if g.User != "" {
+		g.Note = "Before its first write migrate names what it needs in addition: read on the exchanges of a legacy queue that the file does not have, and write on the default exchange if queues that stay retry through the same queue as a legacy queue."
+	}
 	if len(t.Replace) > 0 { // under its name
 		g.User = "migrator"
 	}
@@ -311,7 +314,7 @@ func acting(t topology.Compiled) Grant {
 	g.Note = "Write on the default exchange permits to publish to every queue of the virtual host. To replay to another exchange (--to), add write on it."
 	parked := exactly(topology.ParkedName(t.Name))
 	g.Configure = []string{deskPattern(t), exactly(topology.LockName(t.Name)), parked}
-	g.Write = append(deadLetterQueues(t), deskPattern(t), exactly(defaultExchange),
+	g.Write = append(deadLetterQueues(t), deskPattern(t), exactly(topology.DefaultExchange),
 		exactly(topology.ReturnExchangeName(t.Name)))
 	for _, w := range t.WorkQueues {
 		g.Write = append(g.Write, exactly(w.Name))
@@ -349,13 +352,13 @@ func DeskRights(t DeskObjects) []Grant {
 		Read: append(names(t.DeadLetters), own, parked),
 	}
 	if t.Limited {
-		reader.Write = Alternatives{exactly(defaultExchange)}
+		reader.Write = Alternatives{exactly(topology.DefaultExchange)}
 		reader.Note += " A look at a queue with a delivery limit takes write on the default exchange, which permits to publish to every queue of the virtual host."
 	}
 	actor := acting(topology.Compiled{})
 	actor.Note = "Write on the default exchange permits to publish to every queue of the virtual host. To replay to another exchange or queue (--to), add write on it."
 	actor.Configure = Alternatives{own, parked}
-	actor.Write = slices.Concat(names(t.DeadLetters), names(t.Work), Alternatives{own, exactly(defaultExchange)})
+	actor.Write = slices.Concat(names(t.DeadLetters), names(t.Work), Alternatives{own, exactly(topology.DefaultExchange)})
 	actor.Read = slices.Clone(reader.Read)
 	if t.Applied {
 		unroutable := exactly(topology.UnroutableName(t.Name))
@@ -402,9 +405,6 @@ const (
 	deskActor  = "desk"
 	deskPuller = "desk-pull"
 )
-
-// defaultExchange is what the permissions of RabbitMQ call the exchange without a name.
-const defaultExchange = "amq.default"
 
 // deadLetterQueues returns expressions for the queues where dead letters are, and for the
 // unroutable queue.

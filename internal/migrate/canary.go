@@ -16,6 +16,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -45,6 +46,16 @@ func (m Move) homeQueue() topology.Queue {
 			topology.ArgQueueType: topology.Classic, topology.ArgExpires: homeExpires.Milliseconds(),
 			topology.ArgManagedBy: topology.DeskMark(m.Topology),
 		},
+	}
+}
+
+// canaryRights returns the rights that a user needs to send canaries and to get them back.
+func (m Move) canaryRights() []plan.Right {
+	home := m.homeQueue().Name
+	return []plan.Right{
+		{Permission: plan.Configure, Kind: topology.KindQueue, Name: home},
+		{Permission: plan.Read, Kind: topology.KindQueue, Name: home},
+		{Permission: plan.Write, Kind: topology.KindExchange, Name: topology.DefaultExchange},
 	}
 }
 

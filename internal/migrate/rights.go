@@ -37,13 +37,18 @@ func (m Move) wholeSwitch(state topology.State) []plan.Change {
 	return m.makeSwitch(state, found{exchanges: map[string]bool{}, legacy: true}, m.legacyEnd())
 }
 
-// proofRights returns the rights that a user needs to prove that no queue dead-letters to the
-// legacy queues by their names.
+// proofRights returns the rights that a user needs to prove that no message can come to the legacy
+// queues by dead-lettering to their names. Canaries prove it of a feeder that other queues use too:
+// it may never be empty.
 func proofRights(state topology.State, moves []Move) []plan.Right {
 	var rights []plan.Right
 	judged := survey.New(state)
 	for _, m := range moves {
-		rights = append(rights, management.ReadRights(queuesOf(judged.Feeders(m.Legacy)))...)
+		feeders := judged.Feeders(m.Legacy)
+		rights = append(rights, management.ReadRights(queuesOf(feeders))...)
+		if slices.ContainsFunc(feeders, func(f survey.Feeder) bool { return len(f.Others) > 0 }) {
+			rights = append(rights, m.canaryRights()...)
+		}
 	}
 	return rights
 }

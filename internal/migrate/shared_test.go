@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -165,6 +166,38 @@ func TestSharedRetryQueueStays(t *testing.T) {
 			s.goOn(t, "stays-0", "stays-19", "late", "late")
 		})
 	}
+}
+
+// Where another queue retries through the same queue as a legacy one, migrate names the rights for
+// canaries before it writes anything, and with those it ends.
+func TestSharedRetryQueueRights(t *testing.T) {
+	t.Parallel()
+	s := shared(t, "quorum", time.Second, []string{"r00", "stays"}, nil, []string{"r00"})
+	s.send(t, "work", "stays", "stays-0", nil)
+	s.fail(t, "stays")
+	for i := range 10 {
+		s.send(t, "work", "r00", fmt.Sprint("r00-", i), nil)
+	}
+	s.rejectAll(t, "r00", 5)
+	dlxctl, own := brokertest.Program(t), `shop\..*|r00.*|work|retry|shared|stays`
+	run := func(write string) (string, error) {
+		s.user = s.target.User(t, "management,policymaker", "^("+own+")$", "^("+own+write+")$", "^("+own+")$")
+		c, out := s.command(t, dlxctl, "r00", "--yes", "--settle", "50ms", "--idle", "1s")
+		err := c.Run()
+		return out.String(), err
+	}
+	before := s.target.Definitions(t)
+	named := "nothing was written:\n  write: exchange \"amq.default\"\n"
+	if out, err := run(""); err == nil || !strings.Contains(out, named) {
+		t.Errorf("without the right it ends with %v:\n%s", err, out)
+	}
+	if d := cmp.Diff(before, s.target.Definitions(t)); d != "" {
+		t.Errorf("definitions (-before +after):\n%s", d)
+	}
+	if out, err := run(`|amq\.default`); err != nil {
+		t.Fatalf("it ends with %v:\n%s", err, out)
+	}
+	s.once(t, "r00", "r00.v2", 10)
 }
 
 // When all queues that shared a retry queue are migrated, the advice is to delete it, and doing so

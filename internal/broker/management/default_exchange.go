@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/url"
 	"slices"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // DefaultExchangeUse is what is known of the messages that came to a queue by its name, through the
@@ -44,7 +46,7 @@ func (m *Client) AllPublishedByName(ctx context.Context, queues []string) (map[s
 	var e struct {
 		Stats *published `json:"message_stats"`
 	}
-	err := m.get(ctx, &e, "exchanges/"+url.PathEscape(m.vhost)+"/amq.default")
+	err := m.get(ctx, &e, "exchanges/"+url.PathEscape(m.vhost)+"/"+topology.DefaultExchange)
 	if err != nil && !isGone(err) { // the virtual host is gone, and its queues too
 		return nil, err
 	}
