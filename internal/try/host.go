@@ -382,7 +382,7 @@ func (h *Host) drain(ctx context.Context, s *apply.Session, queues []string) err
 	case err != nil:
 		return err
 	case foreign.Load() != nil:
-		return fmt.Errorf("%w: it is in %s, and no queue is deleted", errForeign, text.Name(*foreign.Load()))
+		return fmt.Errorf("%w: it is in %s, and that queue is not deleted", errForeign, text.Name(*foreign.Load()))
 	case full != "":
 		return fmt.Errorf("the queue %s is not empty after %s", text.Name(full), text.Duration(drainTime))
 	default:
