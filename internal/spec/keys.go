@@ -56,7 +56,7 @@ func delay() shape { return matching(`^(([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+|.*\$\{.
 func fileKeys() []key {
 	return []key{
 		{"version", "Version of this format: 1.", true, shape{types: []string{"integer"}, enum: []string{"1"}}},
-		{"name", "Name of the topology: the prefix of every generated object, and the owner mark of all objects of the file. Default: the one of another file of the topology.", false, matching(namePattern)},
+		{"name", "Name of the topology: the prefix of generated objects except QUEUE.dead, and the owner mark of all that dlxctl declares. Default: the one of another file of the topology.", false, matching(namePattern)},
 		{"vhost", "Virtual host. --vhost overrides it. Default: the one of the AMQP URL.", false, anyText()},
 		{"cluster", "Refuse a broker whose cluster name differs. Default: any cluster.", false, anyText()},
 		{"countHeader", "Header in which the processor counts the retries. It must not begin with x-. Default: count.", false, anyText()},
@@ -86,7 +86,7 @@ func defaultsKeys() []key {
 			"deadLetterBy", "What sets dead-lettering on queues. Default: arguments.",
 			false, oneOf(deadLetterWords()...),
 		},
-		{"deliveryLimit", "deliveryLimit of quorum queues. External queues take it over only with type: quorum. Default: the broker's.", false, integer(0)},
+		{"deliveryLimit", "deliveryLimit of quorum queues. External queues take it over only with type: quorum or match. Default: the broker's.", false, integer(0)},
 		{
 			"dead", "Dead-letter queue: own, shared, or a mapping. A queue that it names is shared by all. Default: own.", false,
 			shape{either: []shape{oneOf("own", "shared"), object(deadKeys())}},
