@@ -34,7 +34,14 @@ file for each. The messages stay in the queue. Only you can read the files.
 
 Values are masked as in every other output, and such a copy cannot be imported. --raw
 copies each message whole: its body byte for byte, all properties, and the headers with
-their types. 'dlxctl desk import' takes only such a copy.`,
+their types. 'dlxctl desk import' takes only such a copy. In a folder it has a file for each
+body.
+
+In a copy by --raw a header has its type, as in {"count":{"int32":-1}}: bool, int8 to int64,
+uint8 to uint32, float32, float64, string, bytes (base64), timestamp (seconds since 1970),
+decimal (scale and value), table, array, or null. A text that is not UTF-8, or begins with
+base64:, is written as base64: and its bytes. sha256 is a hash of the whole message: the
+import says where a message was changed, and writes each as persistent.`,
 		Example: `  dlxctl desk export @billing billing.jsonl
   dlxctl desk export @billing folder --raw --where 'cause == "rejected"'`,
 		Args:        queueAndPath,

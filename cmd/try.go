@@ -43,8 +43,10 @@ that virtual host at the end. If policies are there that the file does not know,
 what they change.
 
 Delays are divided by --speed, and no delay gets shorter than 50ms. Without --speed it is 60,
-or as much as makes the longest backoff take 10s. A message that comes too early differs; a
-late one is marked LATE and does not differ, since machines that run tests are busy.
+or as much as makes the longest backoff take 10s. A message that comes more than 2ms too early
+differs; one that is more than 2s late is marked LATE and does not differ, since machines that
+run tests are busy. One that has not come when nothing has come for the longest delay and
+--patience differs.
 
 A process that is killed leaves its scratch virtual host behind. The next try names it, and
 'dlxctl try --clean' deletes all that are not in use.
