@@ -15,6 +15,14 @@ import (
 const (
 	// answerTime is how long an answer of the broker about a queue is believed.
 	answerTime = 10 * time.Second
+	// burstTime is how long one about a queue that a match covers is: its service may declare it anew
+	// at any time, without the binding that messages return by. The messages of a burst share it.
+	burstTime = 100 * time.Millisecond
+	// askTime is how long asking again may hold up the messages at once, and restFor how many times
+	// as long as it took nothing is asked again in the long run: there may be many queues, or a slow
+	// broker. Answers are believed for answerTime then.
+	askTime = time.Second
+	restFor = 10
 	// mostAnswers is how many answers are kept: publishers may make up names.
 	mostAnswers = 1000
 )
@@ -32,13 +40,15 @@ type lookup struct {
 	mu        sync.Mutex
 	conn      *amqp.Conn
 	answers   map[string]answer
+	rest      time.Time               // until when nothing is asked again: see askTime
 	generated map[string]bool         // queues that dlxctl generates and nothing fails in
 	covers    func(queue string) bool // by a match of the file
 }
 
 type answer struct {
-	exists bool
-	at     time.Time
+	exists  bool
+	unbound bool // it could not be bound, and the next try may help
+	at      time.Time
 }
 
 // newLookup returns one that must be closed. It asks for as long as the relay goes on with what is
@@ -68,33 +78,47 @@ func (l *lookup) exists(queue string) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a, ok := l.answers[queue]; ok && time.Since(a.at) < answerTime {
+	begin := time.Now()
+	if a, ok := l.answers[queue]; ok && l.believes(a, queue, begin) {
 		return a.exists
 	}
 	err := l.ask(queue)
-	if (err == nil || errors.Is(err, broker.ErrForbidden)) && l.covers(queue) {
-		l.bind(queue)
+	unbound := (err == nil || errors.Is(err, broker.ErrForbidden)) && l.covers(queue) && !l.bind(queue)
+	now := time.Now()
+	if earliest := now.Add(-restFor * askTime); l.rest.Before(earliest) {
+		l.rest = earliest
 	}
-	if err != nil && !errors.Is(err, broker.ErrNotFound) {
+	l.rest = l.rest.Add(restFor * now.Sub(begin))
+	if err != nil && !errors.Is(err, broker.ErrNotFound) && !errors.Is(err, broker.ErrForbidden) {
 		return true
 	}
 	if len(l.answers) >= mostAnswers {
 		clear(l.answers)
 	}
-	l.answers[queue] = answer{exists: err == nil, at: time.Now()}
-	return err == nil
+	exists := !errors.Is(err, broker.ErrNotFound)
+	l.answers[queue] = answer{exists: exists, unbound: unbound, at: begin}
+	return exists
+}
+
+// believes reports whether an answer about a queue is good enough.
+func (l *lookup) believes(a answer, queue string, now time.Time) bool {
+	age := now.Sub(a.at)
+	return age < answerTime && (age < burstTime && !a.unbound || now.Before(l.rest) || !l.covers(queue))
 }
 
 // bind binds a queue that a match covers to the exchange that returns messages, as apply does: no
 // apply may have seen the queue yet. Without the right, or if the service alone may use the queue,
 // the binding may still be there, made by apply or by the service. If it is not, messages end in
-// the unroutable queue after their first tier, and so nothing is lost.
-func (l *lookup) bind(queue string) {
-	if err := l.conn.Bind(topology.ReturnBinding(l.Topology.Name, queue)); err != nil {
+// the unroutable queue after their first tier, and so nothing is lost. It reports whether the next
+// try can do no more.
+func (l *lookup) bind(queue string) bool {
+	err := l.conn.Bind(topology.ReturnBinding(l.Topology.Name, queue))
+	if err != nil {
 		l.trouble.WarnContext(l.ctx,
 			"cannot bind a queue that a match covers; unless it is bound, its retries go to the unroutable queue",
 			"queue", queue, "exchange", topology.ReturnExchangeName(l.Topology.Name), "error", err)
 	}
+	return err == nil || errors.Is(err, broker.ErrForbidden) || errors.Is(err, broker.ErrInUse)
 }
 
 func (l *lookup) ask(queue string) error {

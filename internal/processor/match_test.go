@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -327,15 +328,72 @@ func TestStoppedWhileItLooksForAQueue(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+	s.comesBack(t, "svc.0")
+}
+
+// comesBack waits until a message comes back to its queue after its first failure.
+func (s *stage) comesBack(t *testing.T, queue string) {
+	t.Helper()
 	brokertest.Eventually(t, "the message to come back", func() bool {
-		return brokertest.Ready(t, s.eyes, "svc.0")+brokertest.Ready(t, s.eyes, "shop.unroutable") > 0
+		return brokertest.Ready(t, s.eyes, queue)+brokertest.Ready(t, s.eyes, "shop.unroutable") > 0
 	}, func() string { return s.holds(t) })
 	if n := brokertest.Ready(t, s.eyes, "shop.unroutable"); n > 0 {
 		t.Fatal("the message is in the unroutable queue")
 	}
-	if m := s.take(t, "svc.0"); m.Headers["retry-attempts"] != int64(1) {
+	if m := s.bury(t, queue); m.Headers["retry-attempts"] != int64(1) {
 		t.Errorf("the message has %v", m.Headers)
 	}
+}
+
+// fails publishes a message to a queue and rejects it.
+func (s *stage) fails(t *testing.T, queue string) {
+	t.Helper()
+	s.publish(t, "", queue, amqp091.Publishing{MessageId: queue})
+	reject(t, s.take(t, queue))
+}
+
+// A service declares its queue anew, as a deployment does, and the return binding went with the
+// queue: what fails then still comes back. So it does in a queue that was not there a moment ago.
+func TestAQueueThatIsDeclaredAnew(t *testing.T) {
+	t.Parallel()
+	s := newMatchStage(t)
+	run(t, s.processor(t))
+	s.publish(t, "shop.failed", "@svc.later", amqp091.Publishing{MessageId: "early"})
+	if m := s.bury(t, "shop.unroutable"); m.MessageId != "early" {
+		t.Errorf("shop.unroutable has %q", m.MessageId)
+	}
+	for range 3 { // a tier is as long as an answer about a queue is believed
+		s.declare(t, "svc.0", topology.Classic, nil)
+		s.fails(t, "svc.0")
+		s.comesBack(t, "svc.0")
+		if _, err := s.eyes.QueueDelete("svc.0", false, false, false); err != nil { // it is empty
+			t.Fatal(err)
+		}
+	}
+	s.declare(t, "svc.later", topology.Quorum, nil)
+	s.fails(t, "svc.later")
+	s.comesBack(t, "svc.later")
+	s.allEmpty(t)
+}
+
+// What failed to be bound is bound at the next failure: here as the right comes.
+func TestTheRightToBindComes(t *testing.T) {
+	t.Parallel()
+	s := newMatchStage(t)
+	p := s.processor(t)
+	user := s.target.User(t, "", "^$", `^(shop|svc)\..*$`, `^(shop\.quick\.failed|svc\..*)$`)
+	p.Endpoint = s.endpoint(t, user)
+	log := listen(t, p)
+	run(t, p)
+	s.declare(t, "svc.0", topology.Quorum, nil)
+	s.fails(t, "svc.0")
+	s.bury(t, "shop.unroutable")
+	log.says(t, `its retries go to the unroutable queue" queue=svc.0`)
+	s.target.Call(t, "PUT", "permissions/"+url.PathEscape(s.target.VHost)+"/"+url.PathEscape(user.Username),
+		map[string]any{"configure": "^$", "write": `^(shop|svc)\..*$`, "read": `^(shop\.(quick\.failed|return)|svc\..*)$`})
+	s.fails(t, "svc.0")
+	s.comesBack(t, "svc.0")
+	s.allEmpty(t)
 }
 
 // Undisturbed, nothing is lost and nothing doubled: each message is delivered four times, and is
