@@ -21,6 +21,7 @@ type delayHandler struct {
 	trouble  *slog.Logger               // limits lines of the same text
 	probe    *monitor.Probe             // nil: nothing is recorded
 	absent   func(exchange string) bool // nothing can be published to it
+	refused  *refusals
 }
 
 // Move decides about a message.
@@ -53,9 +54,7 @@ func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) 
 	now := time.Now()
 	switch {
 	case tried.Outcome == retry.NotTaken:
-		h.describe(d).ErrorContext(context.Background(),
-			notTaken,
-			"unroutable_queue", tried.Exchange, "error", reason)
+		h.refused.again(h.describe(d), d.DeliveryTag, reason)
 		return m
 	case h.absent(m.Exchange), tried.Outcome == retry.Waits:
 		return h.move(d, h.rules.Again(delayedMessage(d), tried, now))
@@ -68,6 +67,7 @@ func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) 
 // now.
 func (h *delayHandler) Moved(d amqp091.Delivery, m relay.Move) {
 	h.probe.Passed()
+	h.refused.over(d.DeliveryTag)
 	made, _ := m.Note.(retry.DelayDecision)
 	if made.Outcome == retry.Due && made.Timed {
 		h.probe.Late(time.Since(made.DueAt))

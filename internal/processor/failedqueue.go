@@ -89,9 +89,7 @@ func (q *failedQueue) run(ctx context.Context) error {
 		switch {
 		case !q.connected && (q.UntilEmpty || isFinal(err)):
 			return err
-		case q.UntilEmpty && (failures == mostFailures || errors.Is(err, broker.ErrNotFound)):
-			return err
-		case q.UntilEmpty && errors.Is(err, relay.ErrHeld):
+		case q.UntilEmpty && (failures == mostFailures || isFinalUntilEmpty(err)):
 			return err
 		case errors.Is(err, relay.ErrNoConfirm):
 			confirmTimeout = min(2*confirmTimeout, longest)
@@ -111,6 +109,12 @@ func (q *failedQueue) run(ctx context.Context) error {
 // not help against.
 func isFinal(err error) bool {
 	return errors.Is(err, broker.ErrUnauthorized) || errors.Is(err, broker.ErrNoVHost) || errors.Is(err, plan.ErrBroker)
+}
+
+// isFinalUntilEmpty reports whether a person must mend what err says. A run with UntilEmpty waits
+// for no person.
+func isFinalUntilEmpty(err error) bool {
+	return errors.Is(err, broker.ErrNotFound) || errors.Is(err, broker.ErrForbidden) || errors.Is(err, relay.ErrHeld)
 }
 
 // session works over one pair of connections: what is consumed is acknowledged over
@@ -227,9 +231,11 @@ func (q *failedQueue) logRetry(ctx context.Context, err error, pause time.Durati
 func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTimeout time.Duration) error {
 	var missing unavailables
 	absent := func(exchange string) bool { return missing.has(exchange) }
-	handler, end := q.handler(ctx, out, absent)
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	handler, end := q.handler(ctx, out, absent, giveUp)
 	defer end()
-	return relay.Drive{
+	err := relay.Drive{
 		Queue: q.backoff.FailedQueue, Caution: &q.caution,
 		Relay: relay.Relay{
 			Handler: handler, Grace: q.Grace, UntilEmpty: q.UntilEmpty, ConfirmTimeout: confirmTimeout,
@@ -249,17 +255,26 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 			return nil
 		},
 	}.Over(ctx, in, out)
+	if why := context.Cause(ctx); errors.Is(why, relay.ErrHeld) {
+		return why
+	}
+	return err
 }
 
 // handler returns what decides about the messages of the queue, for messages that are published
-// over out. The caller calls end afterwards.
+// over out. It calls giveUp when the relay must end because of a message. The caller calls end
+// afterwards.
 func (q *failedQueue) handler(
-	ctx context.Context, out *amqp.Conn, absent func(exchange string) bool,
+	ctx context.Context, out *amqp.Conn, absent func(exchange string) bool, giveUp func(error),
 ) (made relay.Handler, end func()) {
+	refused := &refusals{
+		queue: topology.UnroutableName(q.Topology.Name), probe: q.probe, tries: map[uint64]int{},
+		untilEmpty: q.UntilEmpty, giveUp: giveUp,
+	}
 	if q.delay != nil {
 		return &delayHandler{
 			rules: retry.NewDelayRules(q.Topology, *q.delay, out.FrameMax()), delay: *q.delay,
-			topology: q.Topology, trouble: q.trouble, probe: q.probe, absent: absent,
+			topology: q.Topology, trouble: q.trouble, probe: q.probe, absent: absent, refused: refused,
 		}, func() {}
 	}
 	lookup := q.newLookup(ctx)
@@ -267,7 +282,7 @@ func (q *failedQueue) handler(
 		rules:   retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists),
 		backoff: q.backoff, outages: q.outages, absent: absent,
 		topology: q.Topology, log: q.Log, trouble: q.trouble, dead: q.dead, probe: q.probe,
-		show: q.Show, refused: map[uint64]bool{},
+		show: q.Show, refused: refused,
 	}
 	h.knowing = h.rules
 	if q.outages != nil {

@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
@@ -43,4 +44,41 @@ func aboutMessage(log *slog.Logger, f relay.Finding) *slog.Logger {
 func (q *failedQueue) held(kind relay.Kind) {
 	reasons := map[relay.Kind]string{relay.TooLarge: monitor.HeldTooLarge, relay.Deadly: monitor.HeldDeadly}
 	q.probe.Held(reasons[kind], 1)
+}
+
+// mostRefusals is how many times the unroutable queue may refuse a message before a relay that ends
+// when the queue is empty gives up, after some 7 seconds in all.
+const mostRefusals = 8
+
+// refusals are the messages that not even the unroutable queue accepts. They wait, unacknowledged,
+// and are published again with pauses.
+type refusals struct {
+	queue      string // the unroutable queue
+	probe      *monitor.Probe
+	tries      map[uint64]int // by delivery tag
+	untilEmpty bool
+	giveUp     func(error)
+}
+
+// again records that a message was refused. With UntilEmpty the relay does not wait for the queue,
+// and ends. Nothing is lost by it: the message was not acknowledged, so the broker has it.
+func (r *refusals) again(log *slog.Logger, tag uint64, reason string) {
+	log.ErrorContext(context.Background(),
+		"unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing",
+		"unroutable_queue", r.queue, "error", reason)
+	if r.tries[tag]++; r.tries[tag] == 1 {
+		r.probe.Held(monitor.HeldRefused, 1)
+	}
+	if r.untilEmpty && r.tries[tag] == mostRefusals {
+		r.giveUp(fmt.Errorf("%w: the unroutable queue %s does not accept a message: %s; 'dlxctl plan' shows what is missing",
+			relay.ErrHeld, r.queue, reason))
+	}
+}
+
+// over records that a message was accepted, whether or not it was refused before.
+func (r *refusals) over(tag uint64) {
+	if r.tries[tag] > 0 {
+		delete(r.tries, tag)
+		r.probe.Held(monitor.HeldRefused, -1)
+	}
 }

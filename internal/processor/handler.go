@@ -41,7 +41,7 @@ type handler struct {
 	outages  *outages                   // nil: there are none
 	absent   func(exchange string) bool // nothing can be published to it
 	closed   time.Time                  // until when nothing waits for the end of an outage: see closedTime
-	refused  map[uint64]bool            // by delivery tag: those that the unroutable queue does not accept
+	refused  *refusals
 }
 
 // Move decides about a failed message.
@@ -84,21 +84,12 @@ func (h *handler) Refused(d amqp091.Delivery, m relay.Move, reason string) relay
 		return move(decide(h.rules, d, time.Now()))
 	}
 	if tried.Outcome == retry.Unroutable {
-		describe(h.trouble, tried).ErrorContext(context.Background(),
-			notTaken,
-			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", reason)
-		if !h.refused[d.DeliveryTag] {
-			h.refused[d.DeliveryTag] = true
-			h.probe.Held(monitor.HeldRefused, 1)
-		}
+		h.refused.again(describe(h.trouble, tried), d.DeliveryTag, reason)
 		return m
 	}
 	tried.Cause = retry.Refused
 	return move(decided(d, h.rules.ToUnroutable(failure(d), tried.Decision, reason, time.Now())))
 }
-
-// notTaken is logged for a message that not even the unroutable queue accepts.
-const notTaken = "unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing"
 
 // decision is what becomes of a failed message, and the message to publish.
 type decision struct {
@@ -136,10 +127,7 @@ func move(d decision) relay.Move {
 // body.
 func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 	d, _ := m.Note.(decision)
-	if h.refused[delivery.DeliveryTag] {
-		delete(h.refused, delivery.DeliveryTag)
-		h.probe.Held(monitor.HeldRefused, -1)
-	}
+	h.refused.over(delivery.DeliveryTag)
 	ctx := context.Background() // the message is moved, whatever ends now
 	if d.Outcome != retry.Unroutable && h.rules.Covers(d.Queue) {
 		h.probe.Adopt(h.rules.WorkQueue(d.Queue))

@@ -36,7 +36,7 @@ type Processor struct {
 	// Grace is how long Run goes on with what is in flight once ctx has ended.
 	Grace time.Duration
 	// UntilEmpty ends Run once nothing is in flight and every failed queue is
-	// empty, and makes a missing queue or broker an error.
+	// empty, and makes a missing broker, queue, exchange or right an error.
 	UntilEmpty bool
 	// ConfirmTimeout is how long to wait for the confirm of one message before
 	// Run reconnects. What is in flight is then processed again, which may double it.
@@ -87,7 +87,7 @@ const (
 // It reconnects by itself, without end. It returns an error at once if the broker
 // refuses user, password or virtual host at the first connection, or is too old or of
 // another cluster than the topology is for (see plan.Guard), if there is nothing to
-// process, and, with UntilEmpty, if the broker or a failed queue does not exist.
+// process, and, with UntilEmpty, if messages cannot be moved until a person mends something.
 func (p *Processor) Run(ctx context.Context) error {
 	if err := p.hasWork(); err != nil {
 		return err

@@ -1,14 +1,18 @@
 package processor_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/url"
+	"strings"
 	"testing"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/relay"
 )
 
 // A message that even the unroutable queue does not take waits, unacknowledged, until the
@@ -27,6 +31,73 @@ func TestWhatNothingTakesIsSaid(t *testing.T) {
 	log.held(t, "refused", 2)
 	s.apply(t, s.topology)
 	log.held(t, "refused", 0)
+}
+
+// With UntilEmpty the processor does not wait until a message can be moved: an error names what is
+// missing, and the message stays where it is.
+func TestUntilEmptyDoesNotWait(t *testing.T) {
+	t.Parallel()
+	inDelay := amqp091.Publishing{MessageId: "bad", Headers: amqp091.Table{"x-delay": "soon"}}
+	for name, tc := range map[string]struct {
+		file, exchange string // where the message is published
+		message        amqp091.Publishing
+		remove         func(*stage) error
+		right          string // to write, of the user; empty: all
+		want           error
+		says           string
+	}{
+		"no exchange": {
+			remove: func(s *stage) error { return s.ch.ExchangeDelete("shop.unroutable", false, false) },
+			want:   broker.ErrNotFound, says: "exchange shop.unroutable; 'dlxctl apply' with the same files",
+		},
+		"no right": {
+			right: `^shop\.slow\.dlx$`,
+			want:  broker.ErrForbidden, says: "may not publish to exchange shop.unroutable; 'dlxctl rights' prints",
+		},
+		"no queue": {
+			remove: func(s *stage) error { _, err := s.ch.QueueDelete("shop.unroutable", false, false, false); return err },
+			want:   relay.ErrHeld, says: "the unroutable queue shop.unroutable does not accept a message",
+		},
+		"a delay, no exchange": {
+			file: delayFileOf("1h"), exchange: "shop.later",
+			remove: func(s *stage) error { return s.ch.ExchangeDelete("events", false, false) },
+			want:   broker.ErrNotFound, says: "exchange events; 'dlxctl apply' with the same files",
+		},
+		"a delay, no queue": {
+			file: delayFileOf("1h"), exchange: "shop.later", message: inDelay,
+			remove: func(s *stage) error { _, err := s.ch.QueueDelete("shop.unroutable", false, false, false); return err },
+			want:   relay.ErrHeld, says: "the unroutable queue shop.unroutable does not accept a message",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, cmp.Or(tc.file, retryInAnHour))
+			p := s.processor(t)
+			p.UntilEmpty = true
+			listen(t, p)
+			if tc.right != "" {
+				p.Endpoint = s.endpoint(t, s.target.User(t, "", "^$", tc.right, ".*"))
+			}
+			if tc.remove != nil {
+				if err := tc.remove(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.publish(t, cmp.Or(tc.exchange, "shop.slow.failed"), "nowhere", tc.message)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			err := p.Run(ctx)
+			if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("it ends with %v", err)
+			}
+			t.Log(err)
+			queue := "shop.slow.failed"
+			if tc.file != "" {
+				queue = s.topology.Delays[0].Intake
+			}
+			brokertest.Eventually(t, "the message to be in its queue", func() bool { return s.ready(t, queue) == 1 })
+		})
+	}
 }
 
 // What the broker refuses at the first connection, a person must mend: to try

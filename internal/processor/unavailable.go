@@ -41,7 +41,8 @@ type unavailable struct {
 // findUnavailable looks for the exchanges of the backoff before anything is consumed.
 // Without the one to which all retries go there is nothing to do but wait, and neither is
 // there at the start without the tiers: the file may not be applied yet, or not be the one
-// that was. Later, a change that removes a tier does not stop the others.
+// that was. Later, a change that removes a tier does not stop the others. With
+// UntilEmpty no message may wait, also none for another exchange.
 func (q *failedQueue) findUnavailable(ctx context.Context, in *amqp.Conn) (unavailables, error) {
 	if !q.checked {
 		if err := check(ctx, in, q.Topology, q.backoff, q.Log); err != nil {
@@ -49,11 +50,20 @@ func (q *failedQueue) findUnavailable(ctx context.Context, in *amqp.Conn) (unava
 		}
 		q.checked = true
 	}
-	if err := checkExchange(in, q.backoff.RetryExchange); err != nil {
-		return nil, err
+	needed := []string{q.backoff.RetryExchange}
+	if q.UntilEmpty {
+		needed = append(needed, topology.UnroutableName(q.Topology.Name))
+		if q.delay != nil {
+			needed = append(needed, q.delay.To)
+		}
 	}
-	if err := q.checkPermission(in); err != nil {
-		return nil, err
+	for _, exchange := range needed {
+		if err := checkExchange(in, exchange); err != nil {
+			return nil, err
+		}
+		if err := q.checkPermission(in, exchange); err != nil {
+			return nil, err
+		}
 	}
 	var out unavailables
 	u, err := q.lookFor(in, topology.UnroutableName(q.Topology.Name))
@@ -108,19 +118,19 @@ func (q *failedQueue) lookFor(in *amqp.Conn, exchange string) (*unavailable, err
 	return u, nil
 }
 
-// checkPermission fails while the user may not publish to the exchange of the retries.
-func (q *failedQueue) checkPermission(in *amqp.Conn) error {
-	if !q.caution.Refused(q.backoff.RetryExchange) {
+// checkPermission fails while the user may not publish to an exchange.
+func (q *failedQueue) checkPermission(in *amqp.Conn, exchange string) error {
+	if !q.caution.Refused(exchange) {
 		return nil
 	}
-	switch may, err := in.MayPublish(q.backoff.RetryExchange); {
+	switch may, err := in.MayPublish(exchange); {
 	case err != nil:
 		return err
 	case !may:
 		return fmt.Errorf("%w: user %q may not publish to exchange %s; 'dlxctl rights' prints the command that grants it; if the exchange is internal, 'dlxctl plan' shows what to do",
-			broker.ErrForbidden, q.Endpoint.AMQP.User, q.backoff.RetryExchange)
+			broker.ErrForbidden, q.Endpoint.AMQP.User, exchange)
 	}
-	q.caution.Permitted(q.backoff.RetryExchange)
+	q.caution.Permitted(exchange)
 	return nil
 }
 
