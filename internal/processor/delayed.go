@@ -7,6 +7,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/retry"
@@ -22,6 +23,8 @@ type delayHandler struct {
 	probe    *monitor.Probe             // nil: nothing is recorded
 	absent   func(exchange string) bool // nothing can be published to it
 	refused  *refusals
+	tell     func(notify.Notice, notify.Message) // nil: no notices are sent
+	alike    func(problem string) string         // equal for errors that differ in numbers alone
 }
 
 // Move decides about a message.
@@ -63,8 +66,8 @@ func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) 
 	}
 }
 
-// Moved records how late a message came that was due, and logs one that is in the unroutable queue
-// now.
+// Moved records how late a message came that was due, and logs and tells of one that is in the
+// unroutable queue now.
 func (h *delayHandler) Moved(d amqp091.Delivery, m relay.Move) {
 	h.probe.Passed()
 	h.refused.over(d.DeliveryTag)
@@ -76,6 +79,12 @@ func (h *delayHandler) Moved(d amqp091.Delivery, m relay.Move) {
 		h.probe.NotDelayed(string(made.Cause))
 		h.describe(d).ErrorContext(context.Background(), "moved message to the unroutable queue",
 			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", made.Error)
+		if h.tell != nil {
+			h.tell(notify.Notice{
+				Event: "unroutable", Topology: h.topology.Name, MovedTo: topology.UnroutableName(h.topology.Name),
+				MessageID: d.MessageId, Messages: 1, Reason: string(made.Cause), Error: made.Error,
+			}, noticed(m.Message, "", d.RoutingKey, h.alike(string(made.Cause)+": "+made.Error)))
+		}
 	}
 }
 

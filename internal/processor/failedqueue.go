@@ -14,6 +14,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/retry"
@@ -271,10 +272,16 @@ func (q *failedQueue) handler(
 		queue: topology.UnroutableName(q.Topology.Name), probe: q.probe, tries: map[uint64]int{},
 		untilEmpty: q.UntilEmpty, giveUp: giveUp,
 	}
+	alike := deadletter.NewAlike()
+	var tell func(notify.Notice, notify.Message)
+	if q.tells() {
+		tell = q.tell
+	}
 	if q.delay != nil {
 		return &delayHandler{
 			rules: retry.NewDelayRules(q.Topology, *q.delay, out.FrameMax()), delay: *q.delay,
 			topology: q.Topology, trouble: q.trouble, probe: q.probe, absent: absent, refused: refused,
+			tell: tell, alike: alike,
 		}, func() {}
 	}
 	lookup := q.newLookup(ctx)
@@ -282,14 +289,11 @@ func (q *failedQueue) handler(
 		rules:   retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists),
 		backoff: q.backoff, outages: q.outages, absent: absent,
 		topology: q.Topology, log: q.Log, trouble: q.trouble, dead: q.dead, probe: q.probe,
-		show: q.Show, refused: refused,
+		show: q.Show, refused: refused, tell: tell, alike: alike,
 	}
 	h.knowing = h.rules
 	if q.outages != nil {
 		h.knowing = h.rules.Knowing(broker.Tick, h.state)
-	}
-	if q.tells() {
-		h.tell, h.alike = q.tell, deadletter.NewAlike()
 	}
 	return h, lookup.close
 }

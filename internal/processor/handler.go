@@ -189,10 +189,15 @@ func (h *handler) notify(event string, d decision, work topology.WorkQueue, dest
 		Event: event, Topology: h.topology.Name, Queue: d.Queue, MovedTo: destination, MessageID: d.Message.MessageId,
 		Messages: 1, Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,
 		Owner: work.Owner, Severity: work.Severity, Error: problem, ErrorType: kind,
-	}, notify.Message{
-		Queue: d.Queue, Key: key, ContentType: d.Message.ContentType, ContentEncoding: d.Message.ContentEncoding,
-		Type: d.Message.Type, Headers: headers, Body: d.Message.Body, Alike: h.alike(cmp.Or(kind, reason) + ": " + problem),
-	})
+	}, noticed(d.Message, d.Queue, key, h.alike(cmp.Or(kind, reason)+": "+problem)))
+}
+
+// noticed returns what a notice may show of a message.
+func noticed(m amqp091.Publishing, queue, key, alike string) notify.Message {
+	return notify.Message{
+		Queue: queue, Key: key, ContentType: m.ContentType, ContentEncoding: m.ContentEncoding,
+		Type: m.Type, Headers: m.Headers, Body: m.Body, Alike: alike,
+	}
 }
 
 // said returns the beginning of what the consumer said about the failure, for a log, masked by the

@@ -150,6 +150,38 @@ func TestNoticesEqualDeadLetters(t *testing.T) {
 	}
 }
 
+// What a delay moves to the unroutable queue is told, too: what does not say when it is due, and
+// what no queue takes.
+func TestNoticesOfADelay(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	got := map[string]notify.Notice{}
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var p notify.Post
+		if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, n := range p.Notices {
+			got[n.MessageID] = n
+		}
+	}))
+	defer hook.Close()
+	s := newStage(t, delayFileOf("1h"))
+	p, end := s.notified(t, hook.URL)
+	s.publish(t, "shop.later", "a", amqp091.Publishing{MessageId: "bad", Headers: amqp091.Table{"x-delay": "soon"}})
+	s.publish(t, "shop.later", "nowhere", amqp091.Publishing{MessageId: "nowhere"})
+	untilEmpty(t, p)
+	end()
+	for id, reason := range map[string]string{"bad": "bad_delay", "nowhere": "refused"} {
+		if n := got[id]; n.Event != "unroutable" || n.Topology != "shop" || n.MovedTo != "shop.unroutable" ||
+			n.Messages != 1 || n.Reason != reason || n.Error == "" {
+			t.Errorf("of %q it told %+v", id, n)
+		}
+	}
+}
+
 // Log, metrics and notice of a message have the severity of the first rule that fits it.
 func TestSeverityDependsOnTheMessage(t *testing.T) {
 	t.Parallel()
