@@ -189,9 +189,9 @@ func (a *alerts) growth(queues []string) string {
 	return "scalar(sum(clamp_min(deriv(" + a.queues(metricMessages, queues) + "[5m]), 0)) or vector(0))"
 }
 
-// held adds the alert about messages that must stay in a failed queue.
+// held adds the alert about messages that must stay in a failed queue, or in one of a delay.
 func (a *alerts) held() {
-	if len(a.t.Backoffs) == 0 {
+	if len(a.t.Read()) == 0 {
 		return
 	}
 	a.add(Rule{
@@ -199,7 +199,7 @@ func (a *alerts) held() {
 		Expr: "sum by (topology, backoff, queue, reason) (max_over_time(" +
 			selector("dlxctl_held_messages", "topology", a.t.Name) + "[5m])) > 0",
 		For: "1m",
-		Annotations: about("{{ $labels.queue }} holds messages that are not retried",
-			"About {{ $value }}, reason {{ $labels.reason }}. The log of dlxctl process names each one. Other messages are retried."),
+		Annotations: about("{{ $labels.queue }} holds messages that cannot be moved on",
+			"About {{ $value }}, reason {{ $labels.reason }}. The log of dlxctl process names each one. Other messages are moved."),
 	}, "severity", byDay(a.worst(anyQueue)))
 }

@@ -152,7 +152,7 @@ func TestABodyThatTheBrokerTakesNoMore(t *testing.T) {
 	}
 	log.says(t, "message_id=\"large 199\"")
 	log.says(t, "message_id=\"large 399\"")
-	log.held(t, "too_large", 2)
+	log.held(t, "shop.slow.failed", "too_large", 2)
 	log.calm(t)
 	if lines := log.with("larger than the broker accepts"); len(lines) != 2 {
 		t.Errorf("it was said %d times:\n%s", len(lines), strings.Join(lines, "\n"))

@@ -28,9 +28,26 @@ func TestWhatNothingTakesIsSaid(t *testing.T) {
 		log.says(t, "level=ERROR msg=\"unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing\" queue="+
 			map[string]string{"nowhere": "gone", "refused": "work"}[id]+" message_id="+id)
 	}
-	log.held(t, "refused", 2)
+	log.held(t, "shop.slow.failed", "refused", 2)
 	s.apply(t, s.topology)
-	log.held(t, "refused", 0)
+	log.held(t, "shop.slow.failed", "refused", 0)
+}
+
+// So it is with one of a delay.
+func TestWhatNothingTakesOfADelayIsSaid(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, delayFileOf("1h"))
+	log := s.runs(t)
+	intake := s.topology.Delays[0].Intake
+	log.held(t, intake, "refused", 0)
+	if _, err := s.ch.QueueDelete("shop.unroutable", false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(t, "shop.later", "a", amqp091.Publishing{MessageId: "bad", Headers: amqp091.Table{"x-delay": "soon"}})
+	log.held(t, intake, "refused", 1)
+	s.apply(t, s.topology)
+	log.held(t, intake, "refused", 0)
+	s.bury(t, "shop.unroutable")
 }
 
 // With UntilEmpty the processor does not wait until a message can be moved: an error names what is

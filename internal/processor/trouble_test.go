@@ -72,10 +72,10 @@ func (s *stage) runs(t *testing.T) *journal {
 }
 
 // held waits until the processor counts so many messages that it must leave in the failed queue.
-func (j *journal) held(t *testing.T, reason string, n int) {
+func (j *journal) held(t *testing.T, queue, reason string, n int) {
 	t.Helper()
 	brokertest.Eventually(t, fmt.Sprint(n, " messages held: ", reason), func() bool {
-		return j.page.scrape(t).sum("dlxctl_held_messages", "queue", "shop.slow.failed", "reason", reason) == n
+		return j.page.scrape(t).sum("dlxctl_held_messages", "queue", queue, "reason", reason) == n
 	})
 }
 

@@ -78,7 +78,7 @@ func Metrics() []Metric {
 		{
 			metricHeld, "gauge",
 			[]string{"topology", "backoff", "queue", "reason"},
-			"Messages that must stay in the failed queue. Reason is too_large, deadly (publishing it ends the connection) or refused (by the unroutable queue too).",
+			"Messages that stay in the failed queue, or a delay's. Reason is too_large, deadly (publishing it ends the connection) or refused (even as unroutable).",
 		},
 		{
 			metricConfirm, "histogram",
@@ -258,17 +258,17 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 			up[k] = number(p.up.Load())
 		}
 		blocked[p.topology] = max(blocked[p.topology], number(p.blocked.Load()))
-		if p.delays {
-			continue
-		}
-		backoffs[[3]string{p.topology, p.backoff, p.loop.DelaysText()}] = true
-		inFlight[k] += p.inFlight.Load()
 		if held[k] == nil {
 			held[k] = map[string]int{}
 		}
 		for _, reason := range []string{HeldTooLarge, HeldDeadly, HeldRefused} {
 			held[k][reason] += p.heldFor(reason)
 		}
+		if p.delays {
+			continue
+		}
+		backoffs[[3]string{p.topology, p.backoff, p.loop.DelaysText()}] = true
+		inFlight[k] += p.inFlight.Load()
 		if now := p.statistics.Load(); now != nil {
 			series := [2]string{p.topology, p.backoff}
 			unread[series] = max(unread[series], number(!*now))
@@ -288,7 +288,9 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 	}
 	for k, n := range inFlight {
 		gauge(metricInFlight, float64(n), k.topology, k.backoff)
-		for reason, n := range held[k] {
+	}
+	for k, reasons := range held {
+		for reason, n := range reasons {
 			gauge(metricHeld, float64(n), k.topology, k.backoff, k.queue, reason)
 		}
 	}

@@ -27,7 +27,7 @@ type Probe struct {
 	workQueues map[string]topology.WorkQueue
 	loop       topology.Backoff
 	adopted    int  // how many of workQueues the file does not name
-	delays     bool // the queue is one of a delay: of the gauges, consumer_up alone has it
+	delays     bool // the queue is one of a delay: of the gauges, consumer_up and held_messages have it
 	// Counters are looked up once: a message costs no more than an addition.
 	retried map[retryKey]prometheus.Counter
 	dead    map[deadKey]prometheus.Counter
