@@ -283,7 +283,7 @@ func (b *brake) close() {
 
 // failedAgain stops the run once too many messages have failed again.
 func (x *sender) failedAgain(failures int) {
-	o, sent := x.manifest.Send, x.pacer.progress().Done
+	o, sent := x.manifest.Send, max(failures, x.pacer.progress().Done) // one may fail before its confirm is here
 	switch {
 	case o.StopFailures > 0 && failures >= o.StopFailures,
 		o.StopShare > 0 && sent >= leastSent && float64(failures) >= o.StopShare*float64(sent):

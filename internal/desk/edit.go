@@ -3,6 +3,7 @@ package desk
 import (
 	"context"
 	"errors"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -16,8 +17,9 @@ import (
 //
 // Nothing is lost: the original is acknowledged once the broker has confirmed both. What is sent is
 // noted in the hold before the original is parked, so that a run that is stopped or killed in
-// between only parks it. A process that dies before the note sends the edited message twice at
-// most, with the same message-id, and one that dies after the note parks the original twice.
+// between only parks it. One that is stopped goes on for sendGrace. A process that dies before the
+// note sends the edited message twice at most, with the same message-id, and one that dies after
+// the note parks the original twice.
 func (x *sender) sendEdited(ctx context.Context) error {
 	d := x.worker.desk
 	in, err := amqp.DialToConsume(ctx, d.endpoint("edits "+x.manifest.Run))
@@ -61,14 +63,22 @@ func (x *sender) sendEdited(ctx context.Context) error {
 	return errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
 }
 
-// sendOneEdited sends the edited message, unless that is done, and parks the original.
+// sendOneEdited sends the edited message, unless that is done, and parks the original. It ends
+// later than ctx: a consumer may reject the edited message, which stops the run, before it is noted
+// that it is sent.
 func (x *sender) sendOneEdited(ctx context.Context, publisher *outlet, m amqp.Held, sent bool) error {
+	if err := x.stopped(); err != nil {
+		return err
+	}
 	edited, err := x.router.edited(m.Delivery)
 	if err != nil {
 		return stopped(err.Error())
 	}
+	grace, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(sendGrace, end) })()
 	publish := func(move relay.Move) error {
-		err := publisher.publish(ctx, move.Exchange, move.Key, move.Message)
+		err := publisher.publish(grace, move.Exchange, move.Key, move.Message)
 		if errors.Is(err, errReturned) {
 			return stopped(err.Error())
 		}
@@ -78,7 +88,7 @@ func (x *sender) sendOneEdited(ctx context.Context, publisher *outlet, m amqp.He
 		if err := publish(edited); err != nil {
 			return err
 		}
-		if err := x.worker.noteStep(ctx, recordSent); err != nil {
+		if err := x.worker.noteStep(grace, recordSent); err != nil {
 			return err
 		}
 	}

@@ -30,7 +30,7 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		if has.gone {
 			return Result{}, refusef("there is no run %s; 'dlxctl desk run list' lists those that have not ended", id)
 		}
-		if has.messages == 0 && !has.complete() {
+		if has.messages == 0 && (!has.complete() || has.records[recordSent] > 0) { // it had sent all
 			return w.endEmpty(ctx, Result{})
 		}
 		if has.records[recordSent] > 0 {

@@ -85,6 +85,8 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 		err = stopped("the hold has no more messages: it was purged, a policy expired them, or another program has them unacknowledged")
 	case err == nil:
 		r.Ended, err = x.end(whole, ctx)
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		err = context.Cause(ctx) // what was in progress says only that it was canceled
 	}
 	r.Left = x.left
 	return x.result(r), err
