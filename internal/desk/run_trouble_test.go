@@ -98,9 +98,29 @@ func TestReplayKeepsAllOfAMessage(t *testing.T) {
 	}
 }
 
-// The hold of a run is purged while the run sends. The run does not say that messages are left.
+// The hold of a run is purged while the run sends, or a policy drops its oldest messages. The run
+// does not say that messages are left.
 func TestHoldIsPurged(t *testing.T) {
 	t.Parallel()
+	for name, purge := range map[string]func(*testing.T, *shop, string){
+		"purged": func(t *testing.T, s *shop, hold string) {
+			t.Helper()
+			if _, err := s.ch.QueuePurge(hold, false); err != nil {
+				t.Error(err)
+			}
+		},
+		"the oldest are dropped": func(t *testing.T, s *shop, hold string) {
+			t.Helper()
+			s.policy(t, "policies", hold, map[string]any{"max-length": 1, "overflow": "drop-head"})
+			s.awaitReady(t, hold, 1) // the record that all is taken
+		},
+	} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); testHoldIsPurged(t, purge) })
+	}
+}
+
+func testHoldIsPurged(t *testing.T, purge func(*testing.T, *shop, string)) {
+	t.Helper()
 	s := newShop(t, "quorum")
 	chosen, _ := s.bury(t, 2000)
 	q := request(t, desk.Replay)
@@ -113,9 +133,7 @@ func TestHoldIsPurged(t *testing.T) {
 	r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
 		if p.Phase == desk.Sending && p.Done >= 20 && !purged {
 			purged = true
-			if _, err := s.ch.QueuePurge(topology.HoldName("shop", p.Run), false); err != nil {
-				t.Error(err)
-			}
+			purge(t, s, topology.HoldName("shop", p.Run))
 		}
 	})
 	if err != nil || r.Moved < 20 || r.Moved == len(chosen) || r.Left != 0 || r.Gone != len(chosen)-r.Moved ||

@@ -1,7 +1,6 @@
 package desk
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +81,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	switch {
 	case err == nil && x.left > 0: // basic.get has found the hold empty
 		r.Gone, x.left = x.left, 0
-		err = stopped("the hold has no more messages: it was purged, a policy expired them, or another program has them unacknowledged")
+		err = stopped("the hold has no more messages: it was purged, a policy expired or dropped them, or another program has them unacknowledged")
 	case err == nil:
 		r.Ended, err = x.end(whole, ctx)
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
@@ -181,10 +180,10 @@ func (x *sender) run(ctx context.Context) error {
 	switch {
 	case context.Cause(ctx) != nil:
 		return context.Cause(ctx)
-	case errors.Is(err, relay.ErrHeld) && x.left == 0:
+	case errors.Is(err, relay.ErrHeld) && (x.left == 0 || x.deadly == ""): // it held back records alone
 		return nil
 	case errors.Is(err, relay.ErrHeld):
-		return stopped(cmp.Or(x.deadly, "the broker refuses the messages that are left"))
+		return stopped(x.deadly)
 	default:
 		return err
 	}
