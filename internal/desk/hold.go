@@ -98,7 +98,7 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 		return err
 	}
 	if err := w.conn.DeclareQueue(hold); err != nil {
-		return fmt.Errorf("create the hold %s: %w", hold.Name, err)
+		return unbegun{fmt.Errorf("create the hold %s: %w", hold.Name, err)}
 	}
 	// At once: without a take exchange the run would be shown as one that has taken all.
 	if err := w.openIntake(ctx); err != nil {
@@ -116,8 +116,8 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 	}
 	if err != nil {
 		// Both have just been created, and no message was published to them: nothing can be lost.
-		return errors.Join(err, w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{}),
-			w.conn.DeleteQueue(hold.Name, amqp.Conditions{}))
+		return unbegun{errors.Join(err, w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{}),
+			w.conn.DeleteQueue(hold.Name, amqp.Conditions{}))}
 	}
 	if _, err := w.openParked(ctx, m); err != nil {
 		return err

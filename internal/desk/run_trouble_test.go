@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -302,5 +303,31 @@ func TestHeadersThatDoNotFitAHold(t *testing.T) {
 	if n := readyIn(t, s.ch, "billing.dead"); n != 2 {
 		t.Errorf("billing.dead has %d messages, want 2", n)
 	}
+	s.tidy(t)
+}
+
+// A run whose hold the broker does not create leaves nothing behind, and does not say that it can
+// be continued.
+func TestARunWithoutItsHoldHasNotBegun(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.bury(t, 40)
+	p, err := s.desk.Holding().Propose(t.Context(), request(t, desk.Replay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := s.desk.Management.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.target.Call(t, "PUT", "vhost-limits/"+url.PathEscape(s.target.VHost)+"/max-queues",
+		map[string]any{"value": len(state.Have.Queues) + 2}) // room for the locks of the run
+	r, err := s.desk.Execute(t.Context(), p, nil)
+	if err == nil || !strings.Contains(err.Error(), "create the hold") || strings.Contains(err.Error(), "run resume") ||
+		r.Run != "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	s.awaitReady(t, "billing.dead", 40)
 	s.tidy(t)
 }
