@@ -214,7 +214,7 @@ func (w *worker) refuseSpent(ctx context.Context, m *manifest) error {
 
 // sendTaken notes that all is taken, and sends what the hold has.
 func (s *session) sendTaken(ctx context.Context, r Result, taken int) (Result, error) {
-	if err := s.worker.endTaking(ctx); err != nil {
+	if err := s.worker.endTaking(ctx, recordSending); err != nil {
 		r.Left = taken
 		return r, err
 	}
@@ -222,9 +222,10 @@ func (s *session) sendTaken(ctx context.Context, r Result, taken int) (Result, e
 	return s.send(ctx, r, taken)
 }
 
-// endTaking notes in the hold that nothing may be taken any more.
-func (w *worker) endTaking(ctx context.Context) error {
-	if err := w.noteStep(ctx, recordSending); err != nil {
+// endTaking notes the step with which nothing may be taken any more. Until then the exchange keeps
+// other runs away from the queue, see refuseUnfinished.
+func (w *worker) endTaking(ctx context.Context, step string) error {
+	if err := w.noteStep(ctx, step); err != nil || w.takeExchange == "" {
 		return err
 	}
 	return w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{})
@@ -234,7 +235,7 @@ func (w *worker) endTaking(ctx context.Context) error {
 func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress func(Progress)) (Result, error) {
 	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
 		w.record.Resumed = true
-		if err := w.awaitInFlight(ctx, true); err != nil {
+		if err := w.awaitInFlight(ctx); err != nil {
 			return Result{}, err
 		}
 		has, err := d.readHold(ctx, id)

@@ -206,7 +206,7 @@ func (w *worker) refuseUnfinishedOf(name string, state topology.State, queue str
 		if r.Queue != queue || r.ID == w.run {
 			continue
 		}
-		back := directExchange(name, r.ID, queue)
+		back := stepExchange(name, r.ID, recordReturning)
 		of := ""
 		if name != w.desk.Topology.Name {
 			of = " --name " + text.ShellQuote(name)
@@ -241,9 +241,9 @@ const (
 // awaitInFlight makes sure that nothing that a dead process has published still comes into the
 // hold: the broker handles what it has received from a connection also after that has ended. A hold
 // that grew after it was counted would get those messages twice. So the exchanges of earlier
-// processes go, and what they have routed is waited for. If the run takes on, its new exchange
-// exists before they go: a run that has none has taken all.
-func (w *worker) awaitInFlight(ctx context.Context, takesOn bool) error {
+// processes go, and what they have routed is waited for. A new one exists before they go, also if
+// the run goes back: a run that has none has taken all, and lets others take from its queue.
+func (w *worker) awaitInFlight(ctx context.Context) error {
 	name := w.desk.Topology.Name
 	state, err := w.desk.inspect(ctx)
 	if err != nil {
@@ -255,8 +255,8 @@ func (w *worker) awaitInFlight(ctx context.Context, takesOn bool) error {
 			earlier = append(earlier, e.Name)
 		}
 	}
-	if takesOn && len(earlier) > 0 {
-		if err := w.openIntake(ctx); err != nil {
+	if len(earlier) > 0 {
+		if err := ignore(w.openIntake(ctx), broker.ErrNotFound); err != nil {
 			return err
 		}
 	}
@@ -268,8 +268,8 @@ func (w *worker) awaitInFlight(ctx context.Context, takesOn bool) error {
 	last, since := -1, time.Now()
 	for len(earlier) > 0 && time.Since(since) < inFlightTime {
 		ready, err := w.conn.MessagesReady(topology.HoldName(name, w.run))
-		if errors.Is(err, broker.ErrNotFound) {
-			return nil
+		if errors.Is(err, broker.ErrNotFound) { // there is no hold: nothing was routed
+			return w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{})
 		}
 		if err != nil {
 			return err

@@ -20,7 +20,7 @@ import (
 func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (Result, error) {
 	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
 		w.record.Resumed, w.record.Returned = true, true
-		if err := w.awaitInFlight(ctx, false); err != nil {
+		if err := w.awaitInFlight(ctx); err != nil {
 			return Result{}, err
 		}
 		has, err := d.readHold(ctx, id)
@@ -86,7 +86,7 @@ func (w *worker) beginReturn(ctx context.Context, m *manifest, has *contents) (m
 			return 0, 0, err
 		}
 	}
-	return has.messages, inDoubt, w.noteStep(ctx, recordReturning)
+	return has.messages, inDoubt, w.endTaking(ctx, recordReturning)
 }
 
 // giveBack returns where a message of the hold goes back to.

@@ -249,10 +249,15 @@ func TestReturnKilled(t *testing.T) {
 // takenOnly starts a run and interrupts it once all is taken and nothing is sent.
 func (s *shop) takenOnly(tb testing.TB, chosen int) (run string) {
 	tb.Helper()
+	return takenBy(tb, s.deskOn(tb, s.target).Holding(), request(tb, desk.Replay), chosen)
+}
+
+// takenBy is takenOnly for a request to a desk whose runs have a hold.
+func takenBy(tb testing.TB, d *desk.Desk, r desk.Request, chosen int) (run string) {
+	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
 	defer cancel()
-	d := s.deskOn(tb, s.target).Holding()
-	p, err := d.Propose(tb.Context(), request(tb, desk.Replay))
+	p, err := d.Propose(tb.Context(), r)
 	if err != nil {
 		tb.Fatal(err)
 	}
