@@ -12,10 +12,10 @@ import (
 )
 
 // The queue of parked messages of a virtual host without a topology goes once it is empty. A run
-// that parks and a run that deletes that queue exclude each other: each run has the queue of its
-// worker from before it opens the queue of parked messages until it has ended, and it opens that
-// queue with a lock. A run that has the lock, and finds no other worker, knows that no message is
-// sent there before another run has declared the queue again.
+// that sends messages there and a run that deletes that queue exclude each other: each run has the
+// queue of its worker from before it opens the queue of parked messages until it has ended, and it
+// opens that queue with a lock. A run that has the lock, and finds no other worker, knows that no
+// run sends a message there before it has opened the queue again.
 
 // parkedTurn is how long a run waits until another has proven that the queue is empty.
 const parkedTurn = time.Minute
@@ -32,10 +32,16 @@ func (w *worker) lockParked(ctx context.Context, wait time.Duration) (*amqp.Conn
 	})
 }
 
+// fillsParked reports whether the run puts messages into the queue of parked ones: it parks, gives
+// back what was parked, or has that queue as its target.
+func (w *worker) fillsParked(m *manifest) bool {
+	return m.parks() || m.Goes[topology.ParkedName(w.desk.Topology.Name)] > 0
+}
+
 // openParked creates the queue of parked messages if the run puts messages there, and reports
-// whether it is new.
+// whether it is new. Giving back takes no right on a queue that is there.
 func (w *worker) openParked(ctx context.Context, m *manifest) (made bool, err error) {
-	if !m.parks() {
+	if !w.fillsParked(m) {
 		return false, nil
 	}
 	if w.desk.ownsParked() {
@@ -47,7 +53,9 @@ func (w *worker) openParked(ctx context.Context, m *manifest) (made bool, err er
 	}
 	parked := w.desk.parked()
 	_, err = w.conn.MessagesReady(parked.Name)
-	made = errors.Is(err, broker.ErrNotFound)
+	if made = errors.Is(err, broker.ErrNotFound); !made && !m.parks() {
+		return false, nil
+	}
 	if err := w.conn.DeclareQueue(parked); err != nil {
 		return false, fmt.Errorf("create the queue of parked messages: %w", err)
 	}

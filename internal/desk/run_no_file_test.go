@@ -222,6 +222,79 @@ func TestParkingWhileAnEmptyParkedQueueGoes(t *testing.T) {
 	s.tidyDesk(t)
 }
 
+// Messages go to the queue of parked messages while a run deletes that queue, which was empty: they
+// are there in the end.
+func TestMessagesArriveWhileAnEmptyParkedQueueGoes(t *testing.T) {
+	t.Parallel()
+	parked := topology.ParkedName(topology.DeskName)
+	for name, work := range map[string]func(d *desk.Desk, run string) (desk.Result, error){
+		"of a return": func(d *desk.Desk, run string) (desk.Result, error) {
+			return d.Return(context.WithoutCancel(t.Context()), run, nil)
+		},
+		"of a replay": func(d *desk.Desk, _ string) (desk.Result, error) {
+			ctx := context.WithoutCancel(t.Context())
+			p, err := d.Propose(ctx, desk.Request{Action: desk.Replay, Queue: "dlq", Target: desk.Target{Queue: parked}})
+			if err != nil {
+				return desk.Result{}, err
+			}
+			return d.Execute(ctx, p, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const n = 6
+			s, all := newUnfiled(t, "quorum", n)
+			s.execute(t, desk.Request{Action: desk.Park, Queue: "dlq", Limit: n / 2})
+			run := takenBy(t, unfiled(t, s.target).Holding(), desk.Request{Action: desk.Restore, Queue: parked}, n/2)
+			lock := topology.DeskLockName(topology.DeskName, parked+" exists")
+			other := s.lock(t, lock) // it has proven that the queue is empty
+			asked, ended := make(chan struct{}), make(chan error)
+			d := unfiled(t, noticing(t, s.target, lock, func() { close(asked) }))
+			d.Allow = []string{parked} // it deletes messages after 30 days
+			go func() {
+				r, err := work(d, run)
+				if err == nil && (r.Moved != n/2 || !r.Ended) {
+					err = fmt.Errorf("%+v", r)
+				}
+				ended <- err
+			}()
+			brokertest.Eventually(t, "the run to wait for the lock, or not", func() bool {
+				select {
+				case <-asked:
+					return true
+				case err := <-ended:
+					t.Fatalf("it has ended: %v", err)
+					return true
+				default:
+					return readyIn(t, s.ch, parked) > 0
+				}
+			})
+			if _, err := s.ch.QueueDelete(parked, false, false, false); err != nil {
+				t.Fatal(err)
+			}
+			if err := other.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			if run = s.onlyRun(t); run != "" {
+				if _, err := s.desk.Resume(t.Context(), run, nil, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := append(identities(s.drained(t, "dlq")), identities(s.drained(t, parked))...)
+			if lost, doubled := compareCounts(all, got); lost+doubled > 0 {
+				t.Errorf("%d lost, %d doubled", lost, doubled)
+			}
+			if _, err := s.ch.QueueDelete(parked, false, false, false); err != nil {
+				t.Fatal(err)
+			}
+			s.tidyDesk(t)
+		})
+	}
+}
+
 // What a killed run without a file may have in its hold and in the queue is not taken by the desk
 // of a topology that was applied since.
 func TestARunOfAnotherDeskIsNotTakenTwice(t *testing.T) {
