@@ -177,6 +177,20 @@ func (d desk) leftBehind(changes []Change) []Warning {
 	return out
 }
 
+// DeskSends says which run of a desk sends messages to a queue through an exchange of its own, or
+// was stopped at that, and how to end it. It is empty if none does. No file has such a binding: no
+// change deletes it before the queue, and what comes by it would go with the queue.
+func DeskSends(queue string, bindings []topology.Binding) string {
+	for _, b := range bindings {
+		name, run, sends := topology.DeskSender(b)
+		if sends && b.Destination == queue && b.DestinationType == topology.ToQueue {
+			return fmt.Sprintf("the run %s of the desk of %s sends messages to it, or was stopped at that; wait for its end, or end it with 'dlxctl desk run resume %[1]s' or 'dlxctl desk run return %[1]s'",
+				run, name)
+		}
+	}
+	return ""
+}
+
 // harmedDesk warns of policies of others that would lose messages of holds and parked messages. No
 // policy of dlxctl overrides them: the desk refuses to begin a run where one is in effect.
 func (r *resolver) harmedDesk() (f findings) {

@@ -391,6 +391,16 @@ func IsDeskQueue(topology string, q Queue) bool {
 	return q.Arguments[ArgManagedBy] == DeskMark(topology)
 }
 
+// DeskSender returns the topology and the run of a desk if a binding leads from an exchange of that
+// run to a queue. It reports false for any other binding.
+func DeskSender(b Binding) (topology, run string, ok bool) {
+	owner, _ := Owner(b.Arguments)
+	topology, isDesk := strings.CutSuffix(owner, deskMarkSuffix)
+	run, sends := strings.CutPrefix(b.Source, topology+deskInfix)
+	run, _, _ = strings.Cut(run, ".")
+	return topology, run, isDesk && sends && run != ""
+}
+
 // Owner returns the topology that the owner mark in args names. It reports false if args have
 // no owner mark of dlxctl.
 func Owner(args Arguments) (string, bool) {

@@ -14,6 +14,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/retry"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -101,8 +102,37 @@ func (r *router) directExchange(queue string) (string, error) {
 	if err := r.worker.fanout(r.ctx, name, queue); err != nil {
 		return "", err
 	}
+	if err := r.worker.refuseReplaced(r.ctx, name, queue); err != nil {
+		return "", err
+	}
 	r.directExchanges[queue] = name
 	return name, nil
+}
+
+// refuseReplaced refuses to send to a queue that is being replaced under its name, and unbinds it
+// from the exchange of the run again: it is deleted meanwhile, with what comes to it.
+//
+// Nothing is lost: a replacement makes its hold, and then looks for such a binding until it deletes
+// the queue; this looks for the hold after it is bound, before the first message. One of the two
+// sees the other. The exchange stays until the run ends: others may look for it.
+func (w *worker) refuseReplaced(ctx context.Context, exchange, queue string) error {
+	state, err := w.desk.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool {
+		owner, _ := topology.Owner(q.Arguments)
+		name := survey.DeskOwner(owner)
+		return topology.IsReplacementHold(name, q) && q.Name == topology.ReplacementHoldName(name, queue)
+	})
+	if i < 0 {
+		return nil
+	}
+	err = w.conn.Unbind(topology.Binding{
+		Source: exchange, Destination: queue, DestinationType: topology.ToQueue, Arguments: w.desk.mark(),
+	})
+	return errors.Join(err, refusef("it is being replaced under its name, and what is sent to it now could be lost; finish that first with 'dlxctl migrate %s'",
+		text.ShellQuote(queue)))
 }
 
 // before returns a message of the hold as it was in the dead-letter queue, also if it was taken

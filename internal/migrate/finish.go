@@ -14,6 +14,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/wait"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -125,9 +126,10 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 		// The first refusal says little: a message came, or the broker still counts the
 		// consumer of the drain.
 		if u := state.Usage[m.Legacy]; moved == 0 && refused > 1 && m.find(state).legacy && time.Since(began) >= r.Wait {
-			return fmt.Errorf("%w: the queue %s is in use, so the broker does not delete it: it has %s, %s, and %s",
-				ErrWaiting, m.Legacy, messages(u.Ready)+" ready", u.NotReady(),
+			has := fmt.Sprintf("it has %s ready, %s, and %s", messages(u.Ready), u.NotReady(),
 				text.Count(u.Consumers, "consumer"))
+			return fmt.Errorf("%w: the queue %s is in use, so it is not deleted: %s", ErrWaiting, m.Legacy,
+				cmp.Or(plan.DeskSends(m.Legacy, state.Have.Bindings), has))
 		}
 	}
 	return r.cleanUp(ctx, m, h, state)

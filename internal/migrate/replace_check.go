@@ -83,6 +83,9 @@ func (r *Runner) unsuitable(m Move, state topology.State, seen *survey.Survey, c
 		}
 	}
 	out = append(out, r.foreign(m, state)...)
+	if sends := plan.DeskSends(m.Legacy, state.Have.Bindings); sends != "" {
+		add("%s", sends)
+	}
 	for _, f := range seen.Feeders(m.Legacy) {
 		add("the queue %s %s: such messages would be lost while there is no queue; let them come through an exchange",
 			f.Name, describeFeeder(m, f))

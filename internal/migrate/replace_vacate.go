@@ -134,16 +134,19 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 			}
 		}
 		err = broker.ErrRefused
-		if state.Usage[m.Legacy].Ready == 0 {
+		sends, late := plan.DeskSends(m.Legacy, state.Have.Bindings), time.Since(began) >= r.Wait
+		if state.Usage[m.Legacy].Ready == 0 && sends == "" {
 			err = r.deleteAndDeclare(ctx, m, consumers)
 		}
 		switch {
 		case !errors.Is(err, broker.ErrRefused):
 			return err
-		case time.Since(began) >= r.Wait && held == 0:
+		case late && sends != "":
+			return fmt.Errorf("%w: the queue %s cannot be deleted: %s", ErrWaiting, m.Legacy, sends)
+		case late && held == 0:
 			return fmt.Errorf("%w: the queue %s is empty and cannot be deleted: messages come to it by its name, or a service binds it again and again",
 				ErrWaiting, m.Legacy)
-		case time.Since(began) >= r.Wait:
+		case late:
 			return fmt.Errorf("%w: the queue %s is not empty: it has %s ready, %s, and %s; run the command again when its consumers have worked through it%s",
 				ErrWaiting, m.Legacy, messages(state.Usage[m.Legacy].Ready), state.Usage[m.Legacy].NotReady(),
 				r.consumersText(ctx, m.Legacy, consumers, exclusive), r.drainAdvice(m, state))
@@ -394,12 +397,13 @@ func (r *Runner) moveAndSwitch(
 }
 
 // deleteAndDeclare proves the queue empty, deletes it and declares it anew. It fails with
-// ErrRefused if the queue is not empty.
+// ErrRefused if the queue is not empty. The caller has looked that no run of a desk sends to it.
 //
 // Nothing can be lost: no exchange leads to the queue, before the proof and after it, so that
 // what it has only becomes less; and the proof shows no message in it, neither ready nor with a
 // consumer. Where the broker can, it checks in the moment of the deletion that none is ready. A
-// publisher that uses the name of the queue is the exception, which needs consent.
+// publisher that uses the name of the queue is the exception, which needs consent. No run of a desk
+// begins to send to it meanwhile: it looks for the hold before its first message.
 func (r *Runner) deleteAndDeclare(ctx context.Context, m Move, consumers int64) error {
 	if err := r.publishersGone(ctx, m); err != nil {
 		if errors.Is(err, errByName) {
@@ -439,7 +443,7 @@ func (r *Runner) deleteAndDeclare(ctx context.Context, m Move, consumers int64) 
 	switch {
 	case err != nil:
 		return err
-	case !leads || len(f.onLegacy) > 0 || ready > 0:
+	case !leads || len(f.onLegacy) > 0 || ready > 0 || plan.DeskSends(m.Legacy, state.Have.Bindings) != "":
 		return broker.ErrRefused
 	case len(list) > 0:
 		return fmt.Errorf("%w: the queue %s %s", ErrWaiting, list[0].Name, describeFeeder(m, list[0]))

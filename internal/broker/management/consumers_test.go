@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -226,6 +227,40 @@ func TestAQueueIsDeletedAfterItsConsumerStopped(t *testing.T) {
 	}
 	if err := m.Apply(t.Context(), plan.Change{Action: plan.Delete, Before: q}); err != nil {
 		t.Errorf("delete: %v", err)
+	}
+}
+
+// A queue to which a run of a desk sends through an exchange of its own is not deleted, whatever
+// the hazard.
+func TestAQueueThatADeskSendsToIsNotDeleted(t *testing.T) {
+	t.Parallel()
+	for name, way := range bothWays(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sends := topology.HoldName("shop", "r1") + ".to.0"
+			mark := topology.Arguments{topology.ArgManagedBy: topology.DeskMark("shop")}
+			apply(t, way.m, topology.Exchange{Name: sends, Type: topology.Fanout, Durable: true, Arguments: mark})
+			for kind, q := range typed(t, way.m) {
+				t.Run(kind, func(t *testing.T) {
+					t.Parallel()
+					b := topology.Binding{
+						Source: sends, Destination: q.Name, DestinationType: topology.ToQueue, Arguments: mark,
+					}
+					apply(t, way.m, b)
+					c := plan.Change{Action: plan.Delete, Before: q, Hazards: []topology.Hazard{
+						topology.LosesMessages, topology.StopsConsumers,
+					}}
+					if err := way.m.Apply(t.Context(), c); !errors.Is(err, broker.ErrRefused) ||
+						!strings.Contains(err.Error(), "dlxctl desk run return r1") {
+						t.Errorf("deleted while a run of the desk sends to it: %v", err)
+					}
+					remove(t, way.m, b)
+					if err := way.m.Apply(t.Context(), c); err != nil {
+						t.Errorf("after its end: %v", err)
+					}
+				})
+			}
+		})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -71,11 +72,36 @@ func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Co
 		}
 		only = amqp.Conditions{}
 	}
+	if err := m.refuseSent(ctx, q.Name); err != nil {
+		return err
+	}
 	if m.conn != nil {
 		return m.conn.DeleteQueue(q.Name, only) // on this connection and no other, see UseAMQP
 	}
 	return done(m.with(ctx).DeleteQueue(m.vhost, q.Name,
 		rabbithole.QueueDeleteOptions{IfEmpty: only.Empty, IfUnused: only.Unused}))
+}
+
+// refuseSent fails with ErrRefused while a run of a desk sends to a queue through an exchange of
+// its own. What comes so between the proof and the deletion would go with the queue, also what a
+// consumer has of it, and the run has its confirm. So this is the last look before the deletion.
+func (m *Client) refuseSent(ctx context.Context, queue string) error {
+	var found []binding
+	err := m.get(ctx, &found, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(queue)+"/bindings")
+	if isGone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	list, err := bindings(found)
+	if err != nil {
+		return err
+	}
+	if why := plan.DeskSends(queue, list); why != "" {
+		return broker.Errorf(broker.ErrRefused, "the queue %s is in use: %s", queue, why)
+	}
+	return nil
 }
 
 // removeBinding deletes a binding and no other between the same ends: a binding with the same key
