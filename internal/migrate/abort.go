@@ -167,8 +167,9 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 //
 //   - the failed queue and all tiers were empty for longer than counts can be old (lag);
 //   - the failed queue was empty once, and the longest delay and lag have passed since: by
-//     then the successor's messages were in a tier or in the dead-letter queue, and those
-//     in a tier have returned.
+//     then the successor's messages were in a tier or in the dead-letter queue. Since then
+//     each tier was seen with no message on its way out. There is each one whose delay is
+//     over, also one that a full queue refuses, or one behind 32 of those.
 //
 // While messages are there after the wait of the runner, it fails with ErrWaiting.
 func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
@@ -177,10 +178,11 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 	if !ok {
 		return nil
 	}
-	longest := longestWait(backoff)
+	longest, tiers := longestWait(backoff), retryQueues(backoff)
 	const lag = broker.Tick + 2*time.Second // so old can counts be, with a margin
 	begun, deadline := time.Now(), time.Now().Add(r.Wait)
 	var empty, failedEmpty time.Time // since when all queues are empty, and when the failed queue was
+	passed := map[string]bool{}      // the tiers that none of the successor's messages is in any more
 	for {
 		state, err := r.inspect(ctx)
 		if err != nil {
@@ -189,7 +191,7 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 		holds := func(queue string) int64 { return state.Usage[queue].Ready + state.Usage[queue].Unacknowledged }
 		failed, now := holds(m.New)+holds(backoff.FailedQueue), time.Now()
 		held := failed
-		for _, q := range retryQueues(backoff) {
+		for _, q := range tiers {
 			held += holds(q)
 		}
 		switch {
@@ -201,14 +203,20 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 		switch {
 		case holds(m.New) > 0: // a consumer still has it, and may reject it
 			failedEmpty = time.Time{}
+			clear(passed)
 		case failed == 0 && failedEmpty.IsZero() && now.Sub(begun) > lag:
 			failedEmpty = now
 		}
+		over := !failedEmpty.IsZero() && now.Sub(failedEmpty) > longest+lag
+		for _, q := range tiers {
+			passed[q] = passed[q] || over && state.Usage[q].Unacknowledged == 0
+		}
+		inTier := slices.ContainsFunc(tiers, func(q string) bool { return !passed[q] })
 		switch {
-		case !empty.IsZero() && now.Sub(empty) > lag, !failedEmpty.IsZero() && now.Sub(failedEmpty) > longest+lag:
+		case !empty.IsZero() && now.Sub(empty) > lag, over && !inTier:
 			return nil
 		case held > 0 && now.After(deadline):
-			return fmt.Errorf("%w: %s in the tiers and the failed queue of the backoff %s; those of %s return to %s; run abort again when they have returned",
+			return fmt.Errorf("%w: %s in the tiers and the failed queue of the backoff %s; those of %s return to %s, if need be after those that a full queue refuses; run abort again when they have returned",
 				ErrWaiting, messages(held), backoff.Name, m.New, m.Legacy)
 		}
 		if err := wait.For(ctx, time.Second); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -324,8 +325,18 @@ func (s *stage) retry(t *testing.T) (stop func() map[string]bool) {
 func TestAbortWithASharedBackoff(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	file := strings.Replace(fmt.Sprintf(topologyFile, "classic"), "queues:\n", "queues:\n  - {name: other}\n", 1)
-	s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
+	for _, typ := range []string{"classic", "quorum"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			abortWithASharedBackoff(t, typ)
+		})
+	}
+}
+
+func abortWithASharedBackoff(t *testing.T, typ string) {
+	t.Helper()
+	file := strings.Replace(fmt.Sprintf(topologyFile, typ), "queues:\n", "queues:\n  - {name: other}\n", 1)
+	s := newStageIn(t, brokertest.VHost(t), file, typ, nil)
 	before := s.target.Definitions(t)
 	r := s.runner(t)
 	r.Until = migrate.Drain
@@ -366,6 +377,57 @@ func TestAbortWithASharedBackoff(t *testing.T) {
 	}
 	if s.exists(t, "new") {
 		t.Error("the new queue is still there")
+	}
+}
+
+// A queue that refuses messages keeps those of the successor in a tier that both share, longer than
+// any delay: an abort waits for them, and what returns them stays.
+func TestAbortWithAStarvedTier(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	file := strings.Replace(fmt.Sprintf(topologyFile, "quorum"), "queues:\n", "queues:\n  - {name: full}\n", 1)
+	s := newStageIn(t, brokertest.VHost(t), file, "quorum", nil)
+	r := s.runner(t)
+	r.Until = migrate.Drain
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.apply(t, s.want)
+	ch, loop := s.target.Confirming(t), s.want.Backoffs[0]
+	retry := func(queue string, n int) {
+		for i := range n {
+			brokertest.PublishConfirmed(t, ch, loop.RetryExchange, topology.AddressKey(queue), amqp091.Publishing{
+				MessageId: fmt.Sprint(queue, "-", i), DeliveryMode: amqp091.Persistent,
+				Headers: amqp091.Table{s.want.CountHeader: int64(1)},
+			})
+		}
+	}
+	s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/full", map[string]any{
+		"pattern": "^full$", "apply-to": "queues", "priority": 1000,
+		"definition": map[string]any{"max-length": 1, "overflow": "reject-publish"},
+	})
+	retry("full", 60)
+	tier := loop.Tiers[0].Queue
+	brokertest.Eventually(t, "the queue to refuse messages", func() bool {
+		return s.ready(t, tier) == 0 && s.inspect(t).Usage[tier].Other >= 32
+	})
+	retry("new", 20)
+	r = s.runner(t)
+	r.Wait = 20 * time.Second
+	if err := r.Abort(t.Context(), s.without(t)); !errors.Is(err, migrate.ErrWaiting) {
+		t.Errorf("it ends with %v", err)
+	}
+	if !slices.ContainsFunc(s.inspect(t).Have.Bindings, func(b topology.Binding) bool {
+		return b.Source == topology.ReturnExchangeName("shop") && b.Key == topology.AddressKey("new")
+	}) {
+		t.Errorf("nothing returns the %d messages that are not in old", 20-s.ready(t, "old"))
+	}
+	for range brokertest.Rounds(0, 1) { // RabbitMQ tries again after three minutes, and after six
+		s.target.Call(t, "DELETE", "policies/"+url.PathEscape(s.target.VHost)+"/full", nil)
+		r.Wait = 8 * time.Minute
+		if err := r.Abort(t.Context(), s.without(t)); err != nil || s.ready(t, "old") != 20 {
+			t.Errorf("it ends with %v, and old has %d messages", err, s.ready(t, "old"))
+		}
 	}
 }
 
