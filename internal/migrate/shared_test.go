@@ -172,14 +172,14 @@ func TestSharedRetryQueueStays(t *testing.T) {
 // canaries before it writes anything, and with those it ends.
 func TestSharedRetryQueueRights(t *testing.T) {
 	t.Parallel()
-	s := shared(t, "quorum", time.Second, []string{"r00", "stays"}, nil, []string{"r00"})
-	s.send(t, "work", "stays", "stays-0", nil)
-	s.fail(t, "stays")
+	s := shared(t, "quorum", time.Second, []string{"r00", "other"}, nil, []string{"r00"})
+	s.send(t, "work", "other", "other-0", nil)
+	s.fail(t, "other")
 	for i := range 10 {
 		s.send(t, "work", "r00", fmt.Sprint("r00-", i), nil)
 	}
 	s.rejectAll(t, "r00", 5)
-	dlxctl, own := brokertest.Program(t), `shop\..*|r00.*|work|retry|shared|stays`
+	dlxctl, own := brokertest.Program(t), `shop\..*|r00.*|work|retry|shared|other`
 	run := func(write string) (string, error) {
 		s.user = s.target.User(t, "management,policymaker", "^("+own+")$", "^("+own+write+")$", "^("+own+")$")
 		c, out := s.command(t, dlxctl, "r00", "--yes", "--settle", "50ms", "--idle", "1s")
