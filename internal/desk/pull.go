@@ -235,8 +235,11 @@ func (s *session) judge(ctx context.Context, has *contents) (_ *contents, taken 
 func (r *router) pull(d amqp091.Delivery) (relay.Move, error) {
 	c, m := r.worker.desk.Topology, r.manifest
 	work, ok := c.WorkQueue(m.Queue)
-	if r.worker.desk.Found != nil && len(m.Watch) == 1 { // where the pull was to go when it began
-		work, ok = topology.WorkQueue{Name: m.Queue, DeadLetterQueue: m.Watch[0]}, true
+	if len(m.Watch) == 1 { // where the pull was to go when it began, whatever the file says by now: see keepRoom
+		work.DeadLetterQueue = m.Watch[0]
+	}
+	if r.worker.desk.Found != nil {
+		work.Name, ok = m.Queue, true
 		c.WorkQueues = append(slices.Clone(c.WorkQueues), work)
 	}
 	if !ok {
