@@ -102,20 +102,21 @@ func (h *Holder) giveBack() error {
 	}
 	h.over = true
 	h.conn.gate.Drop() // or the answers would wait behind unread deliveries, which the broker still has
+	var failed error
 	for _, b := range h.blocks {
 		if h.conn.Closed() { // the broker has taken everything back
 			h.unsettled = h.unsettled || b.acked || len(b.acks) > 0
 			continue
 		}
-		if err := h.end(b); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, h.end(b))
 	}
 	switch {
 	case h.unsettled && h.noLeader:
-		return ErrNoLeader
+		return errors.Join(ErrNoLeader, failed)
 	case h.unsettled:
-		return ErrUnsettled
+		return errors.Join(ErrUnsettled, failed)
+	case failed != nil:
+		return failed
 	case h.overtaken:
 		return ErrReordered
 	default:

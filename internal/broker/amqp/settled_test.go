@@ -1,8 +1,10 @@
 package amqp_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,6 +228,30 @@ func TestASilentLeaderIsNotAnEmptyQueue(t *testing.T) {
 	member("sys:suspend")
 	if err := h.Release(); !errors.Is(err, amqp.ErrNoLeader) {
 		t.Errorf("Release: %v", err)
+	}
+	member("sys:resume")
+
+	// Nor does one whose channel the broker does not end in time, nor its connection.
+	brokertest.Fill(t, ch, "", queue, n, 16)
+	brokertest.Eventually(t, "the messages of the queue", func() bool { return brokertest.Ready(t, ch, queue) == n })
+	var gives, ends atomic.Bool
+	through := filtered(t, target, func(frame []byte, _ uint16) []byte {
+		if gives.Load() && bytes.Contains(frame, []byte{0, 20, 0, 40}) { // channel.close
+			ends.Store(true)
+		}
+		if ends.Load() {
+			return nil
+		}
+		return frame
+	})
+	h = dial(t, through).Holder(queue, amqp.HolderOptions{Messages: n}.AnswerTime(10*time.Second))
+	if err := h.Take(t.Context(), h.Ack); err != nil {
+		t.Fatal(err)
+	}
+	member("sys:suspend")
+	gives.Store(true)
+	if err := h.Release(); !errors.Is(err, amqp.ErrUnsettled) || !ends.Load() {
+		t.Errorf("Release: %v; the channel was to end: %t", err, ends.Load())
 	}
 	member("sys:resume")
 }
