@@ -53,9 +53,9 @@ func (a *app) finishRun(c *cobra.Command, by string, action desk.Action, r desk.
 		why := cmp.Or(r.Stopped, "the run ended before all was sent")
 		return &deskStopError{stepsError{fmt.Errorf("stopped: %s", why), next}}
 	case r.Missing > 0:
-		return &deskPartError{stepsError{err: fmt.Errorf("%s no longer in the queue: another program took %s",
+		return &deskPartError{stepsError{err: fmt.Errorf("%s no longer in the queue: another program took %s, or %s expired",
 			text.Choose(r.Missing, "1 chosen message is", fmt.Sprintf("%d chosen messages are", r.Missing)),
-			text.Choose(r.Missing, "it", "them"))}}
+			text.Choose(r.Missing, "it", "them"), text.Choose(r.Missing, "it", "they"))}}
 	default:
 		return nil
 	}

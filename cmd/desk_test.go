@@ -196,7 +196,7 @@ func TestRunExitCodes(t *testing.T) {
 		"broker was down": {err: errors.New("nothing answers"), code: exitFailed, says: "nothing answers"},
 		"some were gone": {
 			result: desk.Result{Run: "r1", Moved: 3, Missing: 1, Ended: true}, code: exitPartial,
-			says: "1 chosen message is no longer in the queue: another program took it",
+			says: "1 chosen message is no longer in the queue: another program took it, or it expired",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

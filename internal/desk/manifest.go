@@ -7,6 +7,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 )
 
@@ -109,6 +110,16 @@ func (m *manifest) watched() []string {
 		return m.Watch
 	}
 	return nil
+}
+
+// others is what amqp.Conn.Settled is told of the other consumers of the queue. If it had none when
+// the run chose, no count is believed while it has one: that of a look, or of a dead process whose
+// connection the broker has not ended yet, holds messages that come back.
+func (m *manifest) others() int {
+	if m.Consumers == 0 && !m.live() {
+		return amqp.Alone
+	}
+	return m.Consumers
 }
 
 // part is the body of a message of a manifest. Only the first has the manifest itself.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 const (
@@ -198,22 +199,29 @@ func (w *worker) countQueue(
 		return nil, err
 	}
 	defer conn.Close()
-	ready, _, err := conn.Settled(ctx, of.Queue, 0)
-	if err != nil {
-		return nil, err
-	}
-	out := map[fingerprint]uint32{}
-	h := conn.Holder(of.Queue, amqp.HolderOptions{Messages: ready})
-	err = h.Take(ctx, func(m amqp.Held) error {
-		if !counts(m) {
+	for again := false; ; again = true {
+		ready, _, err := conn.Settled(ctx, of.Queue, min(of.others(), 0))
+		if err != nil {
+			return nil, err
+		}
+		out := map[fingerprint]uint32{}
+		h := conn.Holder(of.Queue, amqp.HolderOptions{Messages: ready})
+		err = h.Take(ctx, func(m amqp.Held) error {
+			if !counts(m) {
+				return nil
+			}
+			if key := of.Key.of(m.Delivery); of.wanted[key].wanted > 0 {
+				out[key]++
+			}
 			return nil
+		})
+		taken, _ := h.Taken()
+		err = errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
+		// If fewer came, another client that has just begun to consume may hold the others.
+		if err != nil || again || taken >= ready || of.others() != amqp.Alone {
+			return out, err
 		}
-		if key := of.Key.of(m.Delivery); of.wanted[key].wanted > 0 {
-			out[key]++
-		}
-		return nil
-	})
-	return out, errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
+	}
 }
 
 // run takes. When ctx ends it takes no more, waits for the messages on their way, and returns the
@@ -233,7 +241,7 @@ func (t *taking) run(ctx context.Context) error {
 		return err
 	}
 	t.frame = out.FrameMax()
-	ready, others, err := in.Settled(ctx, t.manifest.Queue, t.manifest.Consumers)
+	ready, others, err := in.Settled(ctx, t.manifest.Queue, t.manifest.others())
 	if err != nil {
 		return err
 	}
@@ -258,7 +266,15 @@ func (t *taking) run(ctx context.Context) error {
 		}
 		defer t.guard.end()
 	}
-	err = t.holder.Take(grace, func(m amqp.Held) error { return t.visit(ctx, grace, m) })
+	err = t.holder.Take(grace, func(m amqp.Held) error {
+		err := t.visit(ctx, grace, m)
+		if taken, _ := t.holder.Taken(); err == nil && taken == ready {
+			// The consumer stays until Release: by it another process knows that a classic queue will get
+			// messages back, see manifest.others.
+			return errTaken
+		}
+		return err
+	})
 	_, tooLarge := errors.AsType[stopped](err)
 	if err == nil || tooLarge || errors.Is(err, errTaken) || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		err = errors.Join(ignore(err, errTaken), t.out.flush(grace))
@@ -401,7 +417,12 @@ func (t *taking) passes(ctx context.Context) error {
 		if err := t.run(ctx); err != nil {
 			return err
 		}
-		ready, err := t.count(ctx)
+		ready, consumers, err := t.count(ctx)
+		if err == nil && t.left > 0 && consumers > t.others {
+			t.missing = 0
+			return fmt.Errorf("another client began to consume from queue %s, and may hold %s that the run chose; stop it, or wait until it ends",
+				text.Name(t.manifest.Queue), text.Count(t.left, "message"))
+		}
 		if err != nil || !t.unsettled && ready <= t.before-t.acked {
 			return err
 		}
@@ -420,15 +441,15 @@ func (t *taking) passes(ctx context.Context) error {
 	return nil
 }
 
-// count returns how many messages are ready in the queue once all of them are back.
-func (t *taking) count(ctx context.Context) (int, error) {
+// count returns how many messages are ready in the queue once all of them are back, and how many
+// consumers it has.
+func (t *taking) count(ctx context.Context) (ready, consumers int, err error) {
 	conn, err := amqp.Dial(ctx, t.worker.desk.endpoint("counts "+t.worker.run))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer conn.Close()
-	ready, _, err := conn.Settled(ctx, t.manifest.Queue, t.others)
-	return ready, err
+	return conn.Settled(ctx, t.manifest.Queue, t.others)
 }
 
 // ignore returns err unless it is the one that is not an error.

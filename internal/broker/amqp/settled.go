@@ -87,8 +87,8 @@ func sure(ask func() (counts, error)) (counts, error) {
 // has that stay; if it has more for long, they are not earlier ones, and the counts need not change
 // for half a second, or for five if no message is ready. With Alone no count is believed while the
 // queue has a consumer, and Settled fails with ErrRefused if one stays: after the death of a node
-// it may be one that the queue still has to forget. Settled fails with ErrNotFound if the queue
-// does not exist.
+// or of a client it may be one that the queue still has to forget. Settled fails with ErrNotFound
+// if the queue does not exist.
 //
 // A quorum queue returns the messages of a channel a moment after the channel has ended, and counts
 // fewer until then (1 to 193 ms on 3.10.8, 4.0.5 and 4.3.6 with both cores busy, measured). It also
@@ -113,7 +113,7 @@ func (c *Conn) Settled(ctx context.Context, queue string, others int) (ready, co
 		// Without a message ready, a consumer too many may hold all that will come back.
 		unchanged := others != Alone && now.ready > 0 && time.Since(changed) >= settleTime
 		if others == Alone && now.consumers > 0 && time.Since(began) >= aloneMost {
-			return 0, 0, broker.Errorf(broker.ErrRefused, "another client consumes from queue %s; stop it", queue)
+			return 0, 0, broker.Errorf(broker.ErrRefused, "another client consumes from queue %s; stop it, or wait until it ends", queue)
 		}
 		if now.consumers <= max(others, 0) || unchanged || over {
 			empty := true
