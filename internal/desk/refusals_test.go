@@ -231,6 +231,7 @@ func heldElsewhere() map[string]string {
 		"%s is a dead-letter queue, and %s takes":    "TestPullRefusalsWithoutAFile",
 		"the dead letters of %s go to %s, and":       "TestPullRefusalsWithoutAFile",
 		"comments need a topology file":              "TestThePageWithoutAFile",
+		"it is being replaced under its name, and":   "TestAReturnWaitsForAReplacement",
 		"queue %s has priorities":                    "TestPullRefusals",
 		"queue %s has %s ready and %s, and no more":  "TestPullRefusals",
 	}
