@@ -64,7 +64,7 @@ func (k *chooseFlags) addHold(c *cobra.Command) {
 	f.StringVar(&k.holdLimit, "hold-limit", "",
 		"`LIMIT` of what a look holds: a number of messages, or a size such as 256MiB (default: by the type of the queue)")
 	f.DurationVar(&k.holdTime, "hold-time", 0,
-		"give everything back after this `DURATION` (default: when no message has come for 10s, or after 10m)")
+		"give everything back after this `DURATION` (default: when no message has come for 10s, or after 10m; with --beside-consumers after 10s for each 100,000 messages)")
 	markAdvanced(f, "hold-limit", "hold-time")
 	k.messages.register(c)
 }

@@ -74,7 +74,9 @@ stops-consumers=QUEUE ends the replacement without them.
 --parallel, each queue is treated by itself: one that is refused, waits or fails stops no
 other. A table in the end says what became of each: how many messages came to it, how many
 of these may be doubled, how long messages waited in the hold, and how long after the
-deletion the queue got messages again. Run the same command again to go on.
+deletion the queue got messages again; a consumer that subscribes later waits longer. The exit
+code is 0 if all are done, 2 if the others only wait, 4 if one was refused or failed and
+anything was written, else 3 or 1. Run the same command again to go on.
 
 --from-delayed replaces an exchange of the plugin for delayed messages by a delay of the file,
 which the argument names if it has several: it checks that a processor reads the delay and

@@ -42,8 +42,9 @@ settings of the first work queue, once in each way in which a consumer can fail.
 
 Of tiers longer than --max-wait only the settings are read; native retries follow one another,
 and those are waited for that come within it. verify is meant for a job each night. Its queues
-begin with NAME.verify. and are deleted at the end; they expire by themselves if verify is
-killed. It needs the rights that 'dlxctl rights' prints for the user verify.
+begin with NAME.verify. and are deleted at the end. After Ctrl-C, a kill or an alarm, or if a
+canary did not come back, they expire by themselves: with engine: native after 10 minutes, else
+6 minutes later than the longest tier within --max-wait. It needs the rights that 'dlxctl rights' prints for the user verify.
 
 Each file with its own 'name' is a separate topology; -o json writes one object for each. A
 topology without a backoff is left out, and one that cannot be verified does not stop the others.
