@@ -163,8 +163,8 @@ func status(t *testing.T, target brokertest.Target, file string, texts ...string
 	}, &out)
 }
 
-// A migration keeps the holds, and does not change to which queue alone a run sends. It says before
-// and after the deletion of the legacy queue that messages of a run may have to go elsewhere.
+// A migration keeps the holds, and the legacy queue while a run sends to it. It says before and
+// after the deletion of that queue that messages of a run may have to go elsewhere.
 func TestMigrateKeepsTheQueuesOfTheDesk(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -183,15 +183,27 @@ queues:
 	putQueue(t, target, "invoices", map[string]any{"x-queue-type": "classic"})
 	succeeds(t, target, "apply", "--yes", "-f", file)
 	declareDesk(t, target, n)
-	if err := target.Channel(t).QueueBind("invoices", "", topology.HoldName("shop", "r1")+".to.0", false,
-		amqp091.Table{"x-managed-by": topology.DeskMark("shop")}); err != nil {
+	sends, mark := topology.HoldName("shop", "r1")+".to.0", amqp091.Table{"x-managed-by": topology.DeskMark("shop")}
+	if err := target.Channel(t).QueueBind("invoices", "", sends, false, mark); err != nil {
 		t.Fatal(err)
 	}
 	if _, out := dlxctl(target, "migrate", "--dry-run", "-f", file); !strings.Contains(out,
 		"shop.desk.r1 keeps the messages of a run of the desk; if they go to invoices, end the run") {
 		t.Errorf("the dry run is silent about the hold:\n%s", out)
 	}
-	out := succeeds(t, target, "migrate", "--yes", "--idle", "1s", "--settle", "100ms", "-f", file)
+	migrate := []string{"migrate", "--yes", "--idle", "1s", "--settle", "100ms", "--wait", "3s", "-f", file}
+	code, out := dlxctl(target, migrate...)
+	if code != 2 || strings.Count(out, "the queue invoices stays for now: the run r1") != 1 ||
+		strings.Count(out, "drain: moving what is left") != 1 {
+		t.Errorf("migrate exits with %d:\n%s", code, out)
+	}
+	if to := sendsTo(t, target); !slices.Equal(to, []string{"billing", "invoices"}) {
+		t.Errorf("the run sends to %v", to)
+	}
+	if err := target.Channel(t).QueueUnbind("invoices", "", sends, mark); err != nil { // as at its end
+		t.Fatal(err)
+	}
+	out = succeeds(t, target, migrate...)
 	if !strings.Contains(out, "retire: shop.desk.r1 keeps the messages of a run of the desk") {
 		t.Errorf("migrate is silent about the hold:\n%s", out)
 	}

@@ -86,6 +86,7 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 		return err
 	}
 	refused := 0 // how many times the broker did not delete the queue
+	told := ""   // which run of the desk the queue stays for
 	for began := time.Now(); m.find(state).legacy; {
 		r.remember(state, m, h)
 		again, err := r.repairCutover(ctx, m, state)
@@ -122,6 +123,11 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 		if state, err = r.retire(ctx, m, h); err != nil {
 			return err
 		}
+		sends := plan.DeskSends(m.Legacy, state.Have.Bindings)
+		if sends != told && sends != "" {
+			r.say("retire: the queue %s stays for now: %s", m.Legacy, sends)
+		}
+		told = sends
 		refused++
 		// The first refusal says little: a message came, or the broker still counts the
 		// consumer of the drain.
@@ -129,7 +135,7 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 			has := fmt.Sprintf("it has %s ready, %s, and %s", messages(u.Ready), u.NotReady(),
 				text.Count(u.Consumers, "consumer"))
 			return fmt.Errorf("%w: the queue %s is in use, so it is not deleted: %s", ErrWaiting, m.Legacy,
-				cmp.Or(plan.DeskSends(m.Legacy, state.Have.Bindings), has))
+				cmp.Or(sends, has))
 		}
 	}
 	return r.cleanUp(ctx, m, h, state)
@@ -188,7 +194,7 @@ func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topolo
 		limits.feeders, closes = r.feedersEmpty(m, h)
 		defer closes()
 	}
-	if r.Until != Drain && h.taken.Load() == 0 {
+	if r.Until != Drain && h.passes.Load() == 0 {
 		r.say("drain: moving what is left in %s, until nothing has come for %s", m.Legacy, text.Duration(r.Idle))
 	}
 	before := h.moved.Load()

@@ -35,7 +35,7 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 	case topology.Queue:
 		if c.Label.Role == topology.RoleLog {
 			// Nothing is lost: it has records of the desk, and no message of a user.
-			return m.removeQueue(ctx, o, amqp.Conditions{}, false)
+			return m.removeQueue(ctx, o, amqp.Conditions{}, false, true)
 		}
 		return m.removeQueue(ctx, o, amqp.Conditions{
 			Unused: !slices.Contains(c.Hazards, topology.StopsConsumers),
@@ -43,7 +43,7 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 			// is no consent to losing what has arrived meanwhile.
 			Empty: !slices.Contains(c.Hazards, topology.LosesMessages) || o.Type() != topology.Stream && c.Stake != nil &&
 				c.Stake.Ready+c.Stake.Unacknowledged == 0,
-		}, c.Delays)
+		}, c.Delays, c.Stake != nil)
 	case topology.Binding:
 		return m.removeBinding(ctx, o)
 	case topology.Policy:
@@ -57,8 +57,11 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 // checks and deletes in one step. For quorum queues and streams it has no conditions, and its
 // counts are up to 5 seconds old; such a queue is proved empty first. A message that is published
 // by the queue's name between the proof and the deletion is lost: there is no known protection
-// against that. delays says that it may hold messages that it delays.
-func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Conditions, delays bool) error {
+// against that. delays says that it may hold messages that it delays, and shown that a person has
+// seen what the deletion takes: the plan has named the runs of the desk that need the queue.
+func (m *Client) removeQueue(
+	ctx context.Context, q topology.Queue, only amqp.Conditions, delays, shown bool,
+) error {
 	if q.Type() != topology.Classic {
 		// First: what comes to the queue between the proof that it is empty and the deletion is lost.
 		if gone, err := m.proveWhole(ctx, q); gone || err != nil {
@@ -72,8 +75,10 @@ func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Co
 		}
 		only = amqp.Conditions{}
 	}
-	if err := m.refuseSent(ctx, q.Name); err != nil {
-		return err
+	if !shown {
+		if err := m.refuseSent(ctx, q.Name); err != nil {
+			return err
+		}
 	}
 	if m.conn != nil {
 		return m.conn.DeleteQueue(q.Name, only) // on this connection and no other, see UseAMQP
