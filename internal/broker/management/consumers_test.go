@@ -264,6 +264,52 @@ func TestAQueueThatADeskSendsToIsNotDeleted(t *testing.T) {
 	}
 }
 
+// A plan that shows a queue to a person, and deletes it, unbinds it from a run of a desk before it
+// looks whether the queue is empty: what the run has sent keeps the queue, and what it sends then
+// comes back to it.
+func TestAQueueIsUnboundFromADeskFirst(t *testing.T) {
+	t.Parallel()
+	for name, way := range bothWays(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sends := topology.HoldName("shop", "r1") + ".to.0"
+			mark := topology.Arguments{topology.ArgManagedBy: topology.DeskMark("shop")}
+			queues := typed(t, way.m)
+			for _, kind := range []string{topology.Classic, topology.Quorum} {
+				ch := way.Confirming(t)
+				apply(t, way.m,
+					topology.Exchange{Name: sends, Type: topology.Fanout, Durable: true, Arguments: mark},
+					topology.Binding{Source: sends, Destination: kind, DestinationType: topology.ToQueue, Arguments: mark})
+				returned := ch.NotifyReturn(make(chan amqp091.Return, 1))
+				send := func() (back bool) {
+					t.Helper()
+					c, err := ch.PublishWithDeferredConfirm(sends, "", true, false, amqp091.Publishing{})
+					if err != nil || !c.Wait() {
+						t.Fatalf("not confirmed: %v", err)
+					}
+					return len(returned) > 0
+				}
+				if send() {
+					t.Fatalf("%s is not bound", kind)
+				}
+				c := plan.Change{Action: plan.Delete, Before: queues[kind], Stake: &topology.Usage{}}
+				if err := way.m.Apply(t.Context(), c); !errors.Is(err, broker.ErrRefused) {
+					t.Errorf("a %s queue with a message is deleted: %v", kind, err)
+				}
+				if !send() {
+					t.Errorf("the run still sends to the %s queue", kind)
+				}
+				if _, err := ch.QueuePurge(kind, false); err != nil {
+					t.Fatal(err)
+				}
+				brokertest.Eventually(t, "the empty queue to be deleted", func() bool { // counts are late
+					return way.m.Apply(t.Context(), c) == nil
+				})
+			}
+		})
+	}
+}
+
 // A node that accepts a connection and then answers late, as a busy one does, is waited for.
 func TestABusyNodeIsAskedOverAMQP(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,12 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 	case topology.Queue:
 		if c.Label.Role == topology.RoleLog {
 			// Nothing is lost: it has records of the desk, and no message of a user.
-			return m.removeQueue(ctx, o, amqp.Conditions{}, false, true)
+			return m.removeQueue(ctx, o, amqp.Conditions{}, false)
+		}
+		if c.Stake != nil { // the plan has named the runs of the desk that need the queue
+			if err := m.unbindDesks(ctx, o.Name); err != nil {
+				return err
+			}
 		}
 		return m.removeQueue(ctx, o, amqp.Conditions{
 			Unused: !slices.Contains(c.Hazards, topology.StopsConsumers),
@@ -43,7 +48,7 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 			// is no consent to losing what has arrived meanwhile.
 			Empty: !slices.Contains(c.Hazards, topology.LosesMessages) || o.Type() != topology.Stream && c.Stake != nil &&
 				c.Stake.Ready+c.Stake.Unacknowledged == 0,
-		}, c.Delays, c.Stake != nil)
+		}, c.Delays)
 	case topology.Binding:
 		return m.removeBinding(ctx, o)
 	case topology.Policy:
@@ -57,11 +62,8 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 // checks and deletes in one step. For quorum queues and streams it has no conditions, and its
 // counts are up to 5 seconds old; such a queue is proved empty first. A message that is published
 // by the queue's name between the proof and the deletion is lost: there is no known protection
-// against that. delays says that it may hold messages that it delays, and shown that a person has
-// seen what the deletion takes: the plan has named the runs of the desk that need the queue.
-func (m *Client) removeQueue(
-	ctx context.Context, q topology.Queue, only amqp.Conditions, delays, shown bool,
-) error {
+// against that. delays says that it may hold messages that it delays.
+func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Conditions, delays bool) error {
 	if q.Type() != topology.Classic {
 		// First: what comes to the queue between the proof that it is empty and the deletion is lost.
 		if gone, err := m.proveWhole(ctx, q); gone || err != nil {
@@ -75,10 +77,8 @@ func (m *Client) removeQueue(
 		}
 		only = amqp.Conditions{}
 	}
-	if !shown {
-		if err := m.refuseSent(ctx, q.Name); err != nil {
-			return err
-		}
+	if err := m.refuseSent(ctx, q.Name); err != nil {
+		return err
 	}
 	if m.conn != nil {
 		return m.conn.DeleteQueue(q.Name, only) // on this connection and no other, see UseAMQP
@@ -91,15 +91,7 @@ func (m *Client) removeQueue(
 // its own. What comes so between the proof and the deletion would go with the queue, also what a
 // consumer has of it, and the run has its confirm. So this is the last look before the deletion.
 func (m *Client) refuseSent(ctx context.Context, queue string) error {
-	var found []binding
-	err := m.get(ctx, &found, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(queue)+"/bindings")
-	if isGone(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	list, err := bindings(found)
+	list, err := m.bindingsOf(ctx, queue)
 	if err != nil {
 		return err
 	}
@@ -107,6 +99,40 @@ func (m *Client) refuseSent(ctx context.Context, queue string) error {
 		return broker.Errorf(broker.ErrRefused, "the queue %s is in use: %s", queue, why)
 	}
 	return nil
+}
+
+// unbindDesks unbinds a queue from the exchanges through which runs of a desk send to it alone.
+//
+// Nothing is lost: such an exchange has no other binding, so the broker returns what comes to it
+// after that, and the run keeps it in its hold. What has come before is in the queue, and is seen
+// by the proof that it is empty. Where the deletion fails then, the run binds the queue again when
+// it is resumed or returned.
+func (m *Client) unbindDesks(ctx context.Context, queue string) error {
+	list, err := m.bindingsOf(ctx, queue)
+	if err != nil {
+		return err
+	}
+	for _, b := range list {
+		if _, _, sends := topology.DeskSender(b); sends {
+			if err := m.removeBinding(ctx, b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// bindingsOf returns the bindings of a queue; none if it is gone.
+func (m *Client) bindingsOf(ctx context.Context, queue string) ([]topology.Binding, error) {
+	var found []binding
+	err := m.get(ctx, &found, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(queue)+"/bindings")
+	if isGone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return bindings(found)
 }
 
 // removeBinding deletes a binding and no other between the same ends: a binding with the same key
