@@ -42,3 +42,31 @@ queues:
 		t.Errorf("the dashboard leaves out shop.dead, or takes a pattern for a name: %s", s)
 	}
 }
+
+// An owner or a queue with the name of another user gets a user of its own: permissions that are
+// set for a user replace those before. A look at a dead-letter queue of others may take one more.
+func TestUsersOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	grants := generate.Rights(spectest.Compile(t, `version: 1
+name: shop
+backoff: {standard: {tiers: [10s]}}
+queues:
+  - {name: mine, backoff: standard, owner: processor}
+  - {name: publisher, backoff: standard, dead: {queue: dlq, external: true}}
+`))
+	users := map[string]generate.Grant{}
+	for _, g := range grants {
+		if _, twice := users[g.User]; twice {
+			t.Errorf("the user %s is there twice", g.User)
+		}
+		users[g.User] = g
+	}
+	for _, name := range []string{"processor-services", "publisher-services"} {
+		if len(users[name].Configure) != 1 {
+			t.Errorf("the user of the services is %+v", users[name])
+		}
+	}
+	if note := users["desk-reader"].Note; !strings.Contains(note, "takes write on the default exchange") {
+		t.Errorf("the note is %q", note)
+	}
+}

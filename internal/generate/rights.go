@@ -53,8 +53,15 @@ func Rights(t topology.Compiled) []Grant {
 		grants = append(grants, g)
 	}
 	grants = append(grants, processing(t))
-	grants = append(grants, consuming(t)...)
-	return append(grants, publishing(t), verifying(t), reading(t), acting(t), pulling(t))
+	others := []Grant{publishing(t), verifying(t), reading(t), acting(t), pulling(t)}
+	services := consuming(t)
+	for i, s := range services {
+		same := func(g Grant) bool { return g.User == s.User }
+		if slices.ContainsFunc(grants, same) || slices.ContainsFunc(others, same) {
+			services[i].User += "-services" // permissions that are set replace those of the other user
+		}
+	}
+	return slices.Concat(grants, services, others)
 }
 
 // applying needs what creating everything from nothing takes, the lock, and read
@@ -297,8 +304,16 @@ func reading(t topology.Compiled) Grant {
 		Note: "Who may read a queue may also consume from it with any other program.",
 	}
 	g.Read = append(deadLetterQueues(t), deskPattern(t), exactly(topology.ParkedName(t.Name)))
+	if slices.ContainsFunc(t.Queues, func(q topology.Queue) bool {
+		return q.External && q.Label.Role == topology.RoleDeadLetter
+	}) {
+		g.Note += noteLimited + " The file does not say whether an external dead-letter queue has one: add that if it has."
+	}
 	return g
 }
+
+// noteLimited is what a look takes where the broker could drop a message that is given back.
+const noteLimited = " A look at a queue with a delivery limit takes write on the default exchange, which permits to publish to every queue of the virtual host."
 
 // acting needs what reading does, and in addition:
 //   - configure on holds, locks and exchanges of runs, and on the queue of parked messages;
@@ -353,7 +368,7 @@ func DeskRights(t DeskObjects) []Grant {
 	}
 	if t.Limited {
 		reader.Write = Alternatives{exactly(topology.DefaultExchange)}
-		reader.Note += " A look at a queue with a delivery limit takes write on the default exchange, which permits to publish to every queue of the virtual host."
+		reader.Note += noteLimited
 	}
 	actor := acting(topology.Compiled{})
 	actor.Note = "Write on the default exchange permits to publish to every queue of the virtual host. To replay to another exchange or queue (--to), add write on it."
