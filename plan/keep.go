@@ -58,10 +58,33 @@ func (n *needs) root(c Change) {
 	switch {
 	case c.Kind == topology.KindQueue:
 		n.queue(c.Name, target{})
+	case c.Kind == topology.KindPolicy && topology.IsMatchPolicyName(n.now.resolver.want.Name, c.Name):
+		n.match(c)
 	case c.Kind == topology.KindPolicy && c.Label.Queue != "":
 		n.queue(c.Label.Queue, target{})
 	case c.Kind == topology.KindExchange && c.Action == Delete:
 		n.exchange(target{exchange: c.Name})
+	}
+}
+
+// match begins at the queues that a policy of a match is in effect on. The processor addresses what
+// fails there: a retry to the queue, and a dead letter to the dead-letter queue of the match.
+func (n *needs) match(c Change) {
+	p, ok := c.Before.(topology.Policy)
+	if !ok {
+		return
+	}
+	top := n.now.resolver.want.Name
+	for _, q := range n.now.resolver.state.Have.Queues {
+		if in, _ := n.now.policies.For(q); in.Name == p.Name {
+			n.queue(q.Name, target{})
+			n.exchange(target{topology.ReturnExchangeName(top), topology.AddressKey(q.Name), true})
+		}
+	}
+	for _, b := range n.now.from[topology.DeadLetterName(top)].all {
+		if b.Key == topology.AddressKey(b.Destination) { // no work queue dead-letters by this key
+			n.exchange(target{b.Source, b.Key, true})
+		}
 	}
 }
 

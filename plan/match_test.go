@@ -161,6 +161,39 @@ func TestMatchEnds(t *testing.T) {
 	}
 }
 
+// While the policy of an entry that is gone stays, because there is no consent, all stays that the
+// failures of its queues go through, and their retries and dead letters.
+func TestASkippedMatchKeepsItsWay(t *testing.T) {
+	t.Parallel()
+	for name, entries := range map[string][]string{"with a queue": {"{name: third}"}, "alone": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before := matching(t, append(entries, svc)...)
+			state := holding(before, []topology.Queue{ofService("svc.a", "quorum"), ofService("svc.b", "classic")})
+			for _, q := range []string{"svc.a", "svc.b"} {
+				state.Have.Bindings = append(state.Have.Bindings, topology.Binding{
+					Source: "shop.return", Destination: q, DestinationType: topology.ToQueue, Key: topology.AddressKey(q),
+					Arguments: topology.Arguments{"x-managed-by": "dlxctl/shop"},
+				})
+			}
+			after := topology.Compiled{Name: "shop"}
+			if len(entries) > 0 {
+				after = matching(t, entries...)
+			}
+			p := plan.Make(after, state, plan.Options{})
+			for _, c := range plan.Allowed(p, nil).Changes {
+				if c.Action == plan.Delete || c.Action == plan.Replace {
+					t.Errorf("it takes %s %s away", c.Kind, c.Name)
+				}
+			}
+			consent := []plan.Consent{{Hazard: topology.LosesMessages}, {Hazard: topology.DropsRouting}}
+			if done := plan.Allowed(p, consent); len(done.Changes) != len(p.Changes) {
+				t.Errorf("with consent: %v of %v", bare(done), bare(p))
+			}
+		})
+	}
+}
+
 // Of two topologies that would both dead-letter a queue, also one that no service has declared yet,
 // the second is refused, unless the pattern of one excludes the queues of the other.
 func TestMatchesOfTwoTopologies(t *testing.T) {

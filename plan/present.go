@@ -153,6 +153,11 @@ func (w world) policy(q topology.Queue) topology.Arguments {
 	if p, ok := w.find(topology.KindPolicy, topology.PolicyName(w.resolver.want.Name, q.Name)).(topology.Policy); ok {
 		return p.Definition
 	}
+	if p, ok := w.policies.For(q); ok && topology.IsMatchPolicyName(w.resolver.want.Name, p.Name) {
+		if p, ok := w.find(topology.KindPolicy, p.Name).(topology.Policy); ok && w.policies.Matches(p, q) {
+			return p.Definition
+		}
+	}
 	p, _ := w.resolver.foreign.For(q)
 	return p.Definition
 }
