@@ -1,6 +1,8 @@
 package plan_test
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +34,25 @@ func TestAQueueWhoseNodeIsDown(t *testing.T) {
 	for _, c := range plan.Make(want, state, plan.Options{}).Changes {
 		if c.Kind == topology.KindBinding {
 			t.Errorf("%s %s", c.Action, c.Name)
+		}
+	}
+}
+
+// Nothing is taken away while the node of a queue is down that the file no longer has: its messages
+// may need that. Queues of other teams block nothing.
+func TestAQueueOfBeforeWhoseNodeIsDown(t *testing.T) {
+	t.Parallel()
+	had := loaded(t, "version: 1\nname: shop\ndefaults: {type: classic}\nbackoff: {a: {tiers: [1m]}}\nqueues: [{name: mail, backoff: a}]\n")
+	for down, blocked := range map[string]bool{
+		"shop.a.retry.1m": true, "mail": true, "mail.dead": true, "other": false, "other.dead": false, "": false,
+	} {
+		state := topology.State{Version: "4.3.6", Have: had.Topology, Down: []string{down}}
+		state.Have.Queues = slices.DeleteFunc(slices.Clone(had.Queues), func(q topology.Queue) bool { return q.Name == down })
+		p := plan.Make(topology.Compiled{Name: "shop"}, state, plan.Options{})
+		err := plan.Check(p, plan.Allow(topology.Hazards()...))
+		todo := plan.Allowed(p, plan.Allow(topology.Hazards()...)).Changes
+		if errors.Is(err, plan.ErrBlocked) != blocked || blocked != (len(todo) == 0) {
+			t.Errorf("%q is down: %v, and %d changes", down, err, len(todo))
 		}
 	}
 }

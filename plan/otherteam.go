@@ -61,6 +61,32 @@ func (r *resolver) otherTeam() (f findings) {
 	return f
 }
 
+// unlisted blocks a plan while the node of a queue is down that this topology has made, and that
+// the file does not have: what it holds is not known, and needs what the plan would take away.
+func (r *resolver) unlisted() (f findings) {
+	for _, name := range r.state.Down {
+		if slices.ContainsFunc(r.want.Queues, func(q topology.Queue) bool { return q.Name == name }) ||
+			slices.ContainsFunc(r.want.WorkQueues, func(w topology.WorkQueue) bool { return w.Replaces == name }) {
+			continue
+		}
+		label, generated := topology.LabelOf(r.want.Name, name)
+		others := label.Role == topology.RoleDeadLetter && label.Queue != "" // may be of another team
+		if !generated || others {
+			generated = slices.ContainsFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
+				return b.Destination == name && b.DestinationType == topology.ToQueue && r.owns(b.Arguments)
+			})
+		}
+		if generated {
+			f.refused = append(f.refused, Change{
+				Action: Blocked, Kind: topology.KindTopology, Name: r.want.Name,
+				Reason: fmt.Sprintf("the node of the queue %s is down, which the file no longer has: what it holds is not known; start the node",
+					text.Name(name)),
+			})
+		}
+	}
+	return f
+}
+
 // foundDead returns the dead-letter queues on the broker: those to which a binding of this topology
 // leads from the exchange of dead letters, or its next one. Their names can be of any form.
 func (r *resolver) foundDead() map[string]bool {

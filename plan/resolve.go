@@ -146,8 +146,8 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 	unprocessed, withoutProcessor := r.unprocessed()
 	out.unprocessed = unprocessed
 	out.add(exchanges.findings, waiting.findings, queues.findings, policies.findings, r.countHeader(), orphans.findings,
-		r.otherTeam(), r.crashes(), r.endless(), r.delayed(), withoutProcessor, r.outdated(), r.forgedDeaths(), r.alarm(),
-		guards.findings, r.overridden(), r.harmedDesk())
+		r.otherTeam(), r.unlisted(), r.crashes(), r.endless(), r.delayed(), withoutProcessor, r.outdated(), r.forgedDeaths(),
+		r.alarm(), guards.findings, r.overridden(), r.harmedDesk())
 	out.present = sync.OnceValue(func() *present { return newPresent(r) })
 	return out
 }
