@@ -176,11 +176,50 @@ func (t *trace) wait(q *Queue, m route.Message) Fate {
 }
 
 // exhaust returns what happens to a message in a failed queue whose last attempt fails: the
-// processor publishes it to the dead-letter exchange of its topology, with the address of the work
-// queue, and keeps it in the failed queue if no queue gets it.
+// processor publishes it to the dead-letter exchange of its topology, and keeps it in the failed
+// queue if no queue gets it. Where the address may be one of several, it is Undecided unless all of
+// them agree.
 func (t *trace) exhaust(failed *Queue) Fate {
 	owner, _ := topology.Owner(failed.Arguments)
-	result := t.survey.Router.Publish(topology.DeadLetterName(owner), topology.AddressKey(t.start.Name), nil)
+	fate := Kept
+	for i, key := range t.lastAddresses(owner) {
+		f := t.publish(topology.DeadLetterName(owner), key)
+		if i > 0 && f != fate {
+			return Undecided
+		}
+		fate = f
+	}
+	return fate
+}
+
+// lastAddresses returns the addresses that a dead letter of the processor of a topology may have:
+// that of its work queue, or of the dead-letter queue of a match, if one covers the work queue. The
+// broker does not say which match does.
+func (t *trace) lastAddresses(owner string) []string {
+	var out []string
+	dead := topology.DeadLetterName(owner)
+	for _, source := range []string{dead, topology.NextExchangeName(dead)} {
+		e := t.survey.exchanges[source]
+		if e == nil || t.start.To.Key != topology.UnnamedAddress {
+			continue
+		}
+		for _, b := range e.Out {
+			of, _ := topology.Owner(b.Arguments)
+			if of == owner && b.DestinationType == topology.ToQueue && b.Key == topology.AddressKey(b.Destination) {
+				out = append(out, b.Key)
+			}
+		}
+	}
+	if len(out) == 0 {
+		return []string{topology.AddressKey(t.start.Name)}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// publish returns what happens to a message that the processor publishes.
+func (t *trace) publish(exchange, key string) Fate {
+	result := t.survey.Router.Publish(exchange, key, nil)
 	fate := Kept
 	for i, name := range result.Queues {
 		f := t.enter(t.survey.queues[name], result.Message)

@@ -175,6 +175,53 @@ func TestTheExchangeOfTheBusinessTakesRetriesBack(t *testing.T) {
 	}
 }
 
+// What becomes of failed messages of a queue that a match covers is what becomes of them in the
+// dead-letter queue of the match. Of several matches the broker does not say which one covers it.
+func TestTheFateInAMatch(t *testing.T) {
+	t.Parallel()
+	const expiring, keeping = "svc.dlq", "shop.dead"
+	const second = ", {match: '^other', external: true, backoff: once, dead: {queue: OTHER}}"
+	for name, tc := range map[string]struct {
+		dead, second, expires string
+		next                  bool // the addresses are those of an apply that was interrupted
+		want                  survey.Fate
+	}{
+		"its queue expires":            {dead: expiring, expires: expiring, want: survey.Lost},
+		"its queue, in change":         {dead: expiring, expires: expiring, next: true, want: survey.Lost},
+		"the unroutable queue expires": {dead: keeping, expires: "shop.unroutable", want: survey.Kept},
+		"both keep":                    {dead: keeping, second: "graves", want: survey.Kept},
+		"one of two expires":           {dead: keeping, second: expiring, expires: expiring, want: survey.Undecided},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := "version: 1\nname: shop\nbackoff: {once: {tiers: []}}\nqueues: [{match: '^svc[.]mine', external: true, " +
+				"backoff: once, dead: {queue: " + tc.dead + "}}"
+			if tc.second != "" {
+				file += strings.ReplaceAll(second, "OTHER", tc.second)
+			}
+			have := unlabeled(spectest.Compile(t, file+"]\n").Topology, false)
+			for i, b := range have.Bindings {
+				if tc.next && b.Source == topology.DeadLetterName("shop") {
+					have.Bindings[i].Source = topology.NextExchangeName(b.Source)
+				}
+			}
+			have.Queues = append(have.Queues, topology.Queue{
+				Name: "svc.mine", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum},
+			})
+			if tc.expires != "" {
+				have.Policies = append(slices.Clone(have.Policies), topology.Policy{
+					Name: "team", Pattern: "^" + tc.expires + "$", ApplyTo: "queues",
+					Definition: topology.Arguments{topology.KeyMessageTTL: int64(60_000)},
+				})
+			}
+			got := survey.New(topology.State{VHost: "/", Version: "4.3.6", Have: have}).Fates()
+			if len(got) != 1 || got["svc.mine"] != tc.want {
+				t.Errorf("the fates are %v, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
 // read returns the virtual hosts of a definitions file.
 func read(t *testing.T, name string, data []byte) []definitions.VHost {
 	t.Helper()
