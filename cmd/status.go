@@ -17,6 +17,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
@@ -115,10 +116,13 @@ func (k *statusCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := k.checkFilter(all); err != nil {
-		return err
-	}
 	looks := statusLooks{k: k}
+	looks.check = slices.ContainsFunc(all, func(t topology.Compiled) bool { return len(t.Matches) > 0 })
+	if !looks.check {
+		if err := k.checkFilter(all); err != nil {
+			return err
+		}
+	}
 	defer looks.close()
 	for _, t := range all {
 		s, err := k.app.conn.open(t)
@@ -215,6 +219,8 @@ func (k *statusCommand) write(w io.Writer, reports []status.Report, width, rows 
 type statusLooks struct {
 	k        *statusCommand
 	sessions []*apply.Session
+	// check says that the filter is to be checked: the broker tells which queues a match covers.
+	check bool
 }
 
 func (l *statusLooks) close() {
@@ -225,26 +231,38 @@ func (l *statusLooks) close() {
 
 // look reads all brokers once.
 func (l *statusLooks) look(ctx context.Context) ([]status.Report, error) {
-	var reports []status.Report
-	for i, s := range l.sessions {
+	var states []topology.State
+	var all []topology.Compiled
+	for _, s := range l.sessions {
 		state, _, err := s.Inspect(ctx, plan.Options{})
 		if err != nil {
 			return nil, err
 		}
-		state = askDoubtful(ctx, s, state, l.k.filter)
-		traffic, err := l.traffic(ctx, s, state)
+		states, all = append(states, state), append(all, policy.WithMatched(s.Topology, state.Have.Queues))
+	}
+	if l.check {
+		if err := l.k.checkFilter(all); err != nil {
+			return nil, err
+		}
+		l.check = false // a queue that a service deletes later is not mistyped
+	}
+	var reports []status.Report
+	for i, s := range l.sessions {
+		t := all[i]
+		state := askDoubtful(ctx, s, t, states[i], l.k.filter)
+		traffic, err := l.traffic(ctx, s, t, state)
 		if err != nil {
 			return nil, err
 		}
-		inOutage, err := s.Management.InOutage(ctx, status.Telling(s.Topology, state, l.k.filter))
+		inOutage, err := s.Management.InOutage(ctx, status.Telling(t, state, l.k.filter))
 		if err != nil {
 			return nil, err
 		}
-		report := status.Make(s.Topology, state, status.Options{
+		report := status.Make(t, state, status.Options{
 			At: time.Now(), Filter: l.k.filter, Traffic: traffic, InOutage: inOutage, Command: l.commands(i),
 		})
 		if l.k.errors {
-			if report.Why, err = l.why(ctx, s, report); err != nil {
+			if report.Why, err = l.why(ctx, s, t, report); err != nil {
 				return nil, err
 			}
 		}
@@ -254,15 +272,17 @@ func (l *statusLooks) look(ctx context.Context) ([]status.Report, error) {
 }
 
 // why looks at the dead letters of a report.
-func (l *statusLooks) why(ctx context.Context, s *apply.Session, r status.Report) ([]status.Why, error) {
+func (l *statusLooks) why(
+	ctx context.Context, s *apply.Session, t topology.Compiled, r status.Report,
+) ([]status.Why, error) {
 	const messages, hold = 1000, 5 * time.Second
 	var m messageFlags
-	reader, err := m.reader(s.Topology)
+	reader, err := m.reader(t)
 	if err != nil {
 		return nil, err
 	}
-	reader.Known = deadletter.Knows(s.Topology)
-	d := &desk.Desk{Endpoint: s.Endpoint, Management: s.Management, Topology: s.Topology, Reader: reader}
+	reader.Known = deadletter.Knows(t)
+	d := &desk.Desk{Endpoint: s.Endpoint, Management: s.Management, Topology: t, Reader: reader}
 	reader.Known.Route = d.Route
 	var out []status.Why
 	for _, q := range r.Queues {
@@ -304,22 +324,24 @@ func whyOf(q status.Queue, seen desk.Why) status.Why {
 }
 
 // traffic reads what the statistics count of the queues that hold messages.
-func (l *statusLooks) traffic(ctx context.Context, s *apply.Session, state topology.State) (t status.Traffic,
-	err error,
-) {
-	busy := status.Busy(s.Topology, state, l.k.filter, l.k.all)
-	if t.Recent, err = s.Management.Traffic(ctx, busy, status.LoopTime, status.LoopStep); err != nil {
-		return t, err
+func (l *statusLooks) traffic(
+	ctx context.Context, s *apply.Session, t topology.Compiled, state topology.State,
+) (out status.Traffic, err error) {
+	busy := status.Busy(t, state, l.k.filter, l.k.all)
+	if out.Recent, err = s.Management.Traffic(ctx, busy, status.LoopTime, status.LoopStep); err != nil {
+		return out, err
 	}
-	t.Long, err = s.Management.Traffic(ctx, status.Still(state, t.Recent), status.StuckTime, status.StuckStep)
-	return t, err
+	out.Long, err = s.Management.Traffic(ctx, status.Still(state, out.Recent), status.StuckTime, status.StuckStep)
+	return out, err
 }
 
 // askDoubtful returns state with the consumers of the queues whose number is in doubt, as the
 // queues themselves report it. The broker logs each question that it refuses: if it refuses the
 // first queue without consumers, the others keep their statistics.
-func askDoubtful(ctx context.Context, s *apply.Session, state topology.State, f status.Filter) topology.State {
-	unknown, idle := status.Doubtful(s.Topology, state, f)
+func askDoubtful(
+	ctx context.Context, s *apply.Session, t topology.Compiled, state topology.State, f status.Filter,
+) topology.State {
+	unknown, idle := status.Doubtful(t, state, f)
 	state = s.Management.AskConsumers(ctx, state, unknown)
 	if len(idle) > 0 {
 		state = s.Management.AskConsumers(ctx, state, idle[:1])

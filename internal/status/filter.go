@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -29,7 +30,7 @@ func (f Filter) choose(t topology.Compiled) func(queue string) bool {
 	}
 	chosen := map[string]bool{}
 	match := f.pattern()
-	for _, w := range t.WorkQueues {
+	for _, w := range entries(t) {
 		names := related(t, w)
 		if (len(f.Owners) == 0 || slices.Contains(f.Owners, w.Owner)) && slices.ContainsFunc(names, match) {
 			for _, name := range names {
@@ -45,10 +46,11 @@ func (f Filter) choose(t topology.Compiled) func(queue string) bool {
 }
 
 // Unknown returns the first of the queues and owners that chooses nothing in any of the
-// topologies, and all owners that they name. It is empty if each chooses something.
+// topologies, and all owners that they name. It is empty if each chooses something. Queues that a
+// match covers are known in topologies that have them; see [policy.WithMatched].
 func (f Filter) Unknown(all []topology.Compiled) (queue, owner string, owners []string) {
 	for _, t := range all {
-		for _, w := range t.WorkQueues {
+		for _, w := range entries(t) {
 			if w.Owner != "" {
 				owners = append(owners, w.Owner)
 			}
@@ -68,6 +70,13 @@ func (f Filter) Unknown(all []topology.Compiled) (queue, owner string, owners []
 		}
 	}
 	return "", "", owners
+}
+
+// entries returns the work queues of a topology, and each of its matches as one without a name: it
+// has an owner and a dead-letter queue before the first queue that it covers.
+func entries(t topology.Compiled) []topology.WorkQueue {
+	unnamed := func(m topology.Match) topology.WorkQueue { return m.WorkQueue("") }
+	return slices.Concat(t.WorkQueues, text.Each(t.Matches, unnamed))
 }
 
 // Names returns the queues of topologies, those that they replace included.

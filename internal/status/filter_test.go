@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -44,6 +46,70 @@ func TestMissingQueues(t *testing.T) {
 			}
 			if d := cmp.Diff(tc.text, text); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// A match has its owner and its dead-letter queue before a service declares the first queue that it
+// covers. Then the name of that queue chooses it.
+func TestQueuesOfAMatchAreChosen(t *testing.T) {
+	t.Parallel()
+	top := spectest.Compile(t, `
+version: 1
+name: shop
+backoff: {standard: {tiers: [10s]}}
+queues:
+  - {name: billing, backoff: standard}
+  - {match: '^svc[.]', external: true, backoff: standard, owner: platform}
+`)
+	owner, queue := status.Filter{Owners: []string{"platform"}}, status.Filter{Queues: []string{"svc.mail"}}
+	for name, tc := range map[string]struct {
+		declared []string
+		filter   status.Filter
+		known    bool
+		chosen   []string
+	}{
+		"the owner, no queue": {nil, owner, true, []string{"shop.dead", "shop.standard.failed", "shop.standard.retry.10s"}},
+		"no queue":            {nil, queue, false, nil},
+		"the owner": {
+			[]string{"svc.mail"}, owner, true,
+			[]string{"shop.dead", "shop.standard.failed", "shop.standard.retry.10s", "svc.mail"},
+		},
+		"the queue": {
+			[]string{"svc.log", "svc.mail"}, queue, true,
+			[]string{"shop.dead", "shop.standard.failed", "shop.standard.retry.10s", "svc.mail"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			have := top.Topology
+			have.Queues = slices.Clone(have.Queues)
+			for _, declared := range tc.declared {
+				have.Queues = append(have.Queues, topology.Queue{
+					Name: declared, Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum},
+				})
+			}
+			noQueue, noOwner, _ := tc.filter.Unknown([]topology.Compiled{policy.WithMatched(top, have.Queues)})
+			if known := noQueue+noOwner == ""; known != tc.known {
+				t.Fatalf("known is %t", known)
+			}
+			if !tc.known {
+				return
+			}
+			var got []string
+			report := status.Make(top, topology.State{Version: "4.3.6", Have: have}, status.Options{Filter: tc.filter})
+			for _, q := range report.Queues {
+				got = append(got, q.Name)
+			}
+			slices.Sort(got)
+			if d := cmp.Diff(tc.chosen, got); d != "" {
+				t.Errorf("chosen (-want +got):\n%s", d)
+			}
+			for _, p := range report.Problems {
+				if p.Name == "no-consumers" && p.Command != "" {
+					t.Errorf("no file declares the queue, and this is to print how: %s", p.Command)
+				}
 			}
 		})
 	}

@@ -356,12 +356,15 @@ func (m *maker) consumers() {
 		lines = append(lines, counted(w.Name, w.Ready+w.Unacknowledged+w.Other))
 	}
 	if len(idle) > 0 {
-		m.report(Problem{
+		p := Problem{
 			Name: noConsumers, Text: "no consumer is connected to " + listed(lines), Queues: queues,
-			Fix: "start " + text.Choose(len(idle), "the service that consumes it", "the services that consume them") +
-				"; for one that is not written yet, this prints a consumer to start from:",
-			Command: m.o.Command("generate", "args", idle[0].Name),
-		})
+			Fix: "start " + text.Choose(len(idle), "the service that consumes it", "the services that consume them"),
+		}
+		if i := slices.IndexFunc(idle, m.isDeclared); i >= 0 {
+			p.Fix += "; for one that is not written yet, this prints a consumer to start from:"
+			p.Command = m.o.Command("generate", "args", idle[i].Name)
+		}
+		m.report(p)
 	}
 	queues = nil
 	for _, w := range unknown {
@@ -379,6 +382,13 @@ func (m *maker) consumers() {
 			Fix:    "look again in 10s; if nothing changes, check that the node of each queue is running",
 		})
 	}
+}
+
+// isDeclared reports whether the file names a work queue. Those that a match covers are declared by
+// services, and generate args knows only the file.
+func (m *maker) isDeclared(w Work) bool {
+	work, _ := m.t.WorkQueue(w.Name)
+	return work.Match == ""
 }
 
 func (m *maker) withProblem(name string) []Work {
