@@ -115,7 +115,10 @@ func (k *auditCommand) run(c *cobra.Command, args []string) error {
 		if err := k.upgrades(in.State); err != nil {
 			return err
 		}
-		in.Rules, in.For = k.selected(), k.line
+		in.For = k.line
+		if in.Rules == nil {
+			in.Rules = k.selected()
+		}
 		reports = append(reports, audit.Run(in))
 	}
 	result := accepted.Apply(reports, time.Now())
@@ -334,7 +337,10 @@ func (k *auditCommand) live(ctx context.Context) ([]audit.Input, error) {
 		case k.allHosts && (errors.Is(err, broker.ErrForbidden) || errors.Is(err, broker.ErrNoVHost)):
 			// The tag monitoring lists all virtual hosts, and one may be deleted meanwhile.
 			refused = cmp.Or(refused, err)
-			in = audit.Input{State: topology.State{VHost: vhost}, Live: &topology.Live{Unseen: []string{err.Error()}}}
+			in = audit.Input{
+				State: topology.State{VHost: vhost}, Live: &topology.Live{Unseen: []string{err.Error()}},
+				Rules: []string{}, // none can tell what it holds
+			}
 		default:
 			return nil, err
 		}
@@ -389,7 +395,7 @@ func (k *auditCommand) saveBaseline(result audit.Result) error {
 		return fmt.Errorf("write %s: %w", k.writeBaseline, reason(err))
 	}
 	fmt.Fprintf(k.app.stderr, "wrote %s with %s; write a reason for each, and pass --baseline %s\n", k.writeBaseline,
-		text.Count(len(result.Findings)+len(result.Accepted), "finding"), k.writeBaseline)
+		text.Count(len(result.Findings)+len(result.Accepted)+len(result.Unchecked), "finding"), k.writeBaseline)
 	return nil
 }
 

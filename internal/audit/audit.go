@@ -103,6 +103,8 @@ type Report struct {
 	For string `json:"for,omitempty"`
 	// Findings are sorted: the worst first, then by rule and object.
 	Findings []Finding `json:"-"`
+	// Rules are the IDs of the rules that ran. Nil: all.
+	Rules []string `json:"-"`
 	// Fates says by work queue what happens to messages that fail. Dead-letter queues and
 	// retry queues are not in it.
 	Fates map[string]Fate `json:"fates"`
@@ -115,6 +117,7 @@ type Report struct {
 func Run(in Input) Report {
 	r := Report{VHost: in.State.VHost, Version: in.State.Version, For: in.For}
 	in = withDown(forLine(in))
+	r.Rules = runningRules(in)
 	x := newIndex(in)
 	r.Fates = x.Fates()
 	for _, name := range in.State.Down {
@@ -199,6 +202,17 @@ func (c check) runs(in Input) bool {
 	default:
 		return !c.Off
 	}
+}
+
+// runningRules returns the IDs of the rules that run.
+func runningRules(in Input) []string {
+	out := []string{}
+	for _, c := range checks() {
+		if c.runs(in) {
+			out = append(out, c.ID)
+		}
+	}
+	return out
 }
 
 // checks returns all rules, family by family.

@@ -115,8 +115,28 @@ func (b Baseline) entry(node *yamlv3.Node) (Entry, error) {
 
 // isAbout reports whether the entry is about a finding, which may be worse than what it accepts.
 func (e Entry) isAbout(f Finding) bool {
-	return e.Rule == f.Rule && (e.VHost == "" || e.VHost == f.VHost) && (e.Kind == "" || e.Kind == f.Object.Kind) &&
+	return e.Rule == f.Rule && e.isOn(f)
+}
+
+// isOn reports whether the entry is about the object of a finding.
+func (e Entry) isOn(f Finding) bool {
+	return (e.VHost == "" || e.VHost == f.VHost) && (e.Kind == "" || e.Kind == f.Object.Kind) &&
 		(e.Object == f.DisplayName() || e.Object == f.Object.Name)
+}
+
+// isChecked reports whether reports would have the finding: its virtual host was read, and its rule
+// ran there.
+func (e Entry) isChecked(reports []Report) (checked bool) {
+	for _, r := range reports {
+		if e.VHost != "" && e.VHost != r.VHost {
+			continue
+		}
+		if r.Rules != nil && !slices.Contains(r.Rules, e.Rule) {
+			return false
+		}
+		checked = true
+	}
+	return checked
 }
 
 // tooMild reports whether a finding is worse than what the entry accepts.
@@ -133,6 +153,7 @@ func (e Entry) expired(now time.Time) bool {
 // An entry that has expired accepts nothing.
 func (b Baseline) Apply(reports []Report, now time.Time) Result {
 	out := NewResult(reports)
+	out.At = now
 	matched := make([]bool, len(b.Entries))
 	out.Findings = slices.DeleteFunc(out.Findings, func(f Finding) (accepted bool) {
 		for i, e := range b.Entries {
@@ -149,6 +170,8 @@ func (b Baseline) Apply(reports []Report, now time.Time) Result {
 	})
 	for i, e := range b.Entries {
 		switch {
+		case !matched[i] && !e.isChecked(reports):
+			out.Unchecked = append(out.Unchecked, e)
 		case !matched[i]:
 			out.Unmatched = append(out.Unmatched, e)
 		case e.expired(now):
@@ -173,9 +196,9 @@ func (r Result) baselineNotes() []string {
 }
 
 // WriteBaseline writes a baseline that accepts all findings that count. Its reasons are for people
-// to write.
+// to write. Entries of which the audit cannot tell stay as they are.
 func WriteBaseline(w io.Writer, r Result) error {
-	entries := text.Each(r.Accepted, func(a Accepted) Entry { return a.Entry })
+	entries := append(text.Each(r.Accepted, func(a Accepted) Entry { return a.Entry }), r.Unchecked...)
 	for _, f := range r.Findings {
 		entries = append(entries, Entry{
 			Rule: f.Rule, Object: f.DisplayName(), Kind: f.Object.Kind, Severity: f.Severity, VHost: f.VHost,

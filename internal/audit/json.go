@@ -74,7 +74,7 @@ type acceptedJSON struct {
 type baselineJSON struct {
 	// Expired are the entries whose last day has passed.
 	Expired []Entry `json:"expired"`
-	// Unmatched are the entries that accept no finding.
+	// Unmatched are the entries that accept no finding, though their rule ran.
 	Unmatched []Entry `json:"unmatched"`
 }
 

@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -19,8 +20,11 @@ type Result struct {
 	// Accepted are those that the baseline accepts.
 	Accepted []Accepted
 	// Expired are entries of the baseline whose time is over, and Unmatched those that no
-	// finding matches.
-	Expired, Unmatched []Entry
+	// finding matches. Unchecked are those of which the audit cannot tell: their rule did not run, or
+	// their virtual host was not read.
+	Expired, Unmatched, Unchecked []Entry
+	// At is when the baseline was applied. Zero: there is none.
+	At time.Time
 }
 
 // Accepted is a finding that an entry of the baseline accepts.
@@ -69,14 +73,20 @@ func (r Result) Loses() bool {
 	}
 	for _, report := range r.Reports {
 		for name, fate := range report.Fates {
-			if fate == Lost && !slices.ContainsFunc(r.Accepted, func(a Accepted) bool {
-				return a.VHost == report.VHost && a.Object == topology.Key{Kind: topology.KindQueue, Name: name}
-			}) {
+			if fate == Lost && !r.accepts(report.VHost, topology.Key{Kind: topology.KindQueue, Name: name}) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// accepts reports whether the baseline accepts a finding about an object.
+func (r Result) accepts(vhost string, object topology.Key) bool {
+	return slices.ContainsFunc(r.Accepted, func(a Accepted) bool { return a.VHost == vhost && a.Object == object }) ||
+		slices.ContainsFunc(r.Unchecked, func(e Entry) bool {
+			return !e.expired(r.At) && e.isOn(Finding{VHost: vhost, Object: object})
+		})
 }
 
 // Fates returns the number of work queues of each fate.
