@@ -58,7 +58,6 @@ type manifest struct {
 	summary
 	// Consumers is how many consumers the queue had when the run chose.
 	Consumers   int  `json:",omitempty"`
-	Forever     bool `json:",omitempty"`
 	KeepHistory bool `json:",omitempty"`
 	KeepTTL     bool `json:",omitempty"`
 	// Partial reports that the queue had messages that the run did not look at.
@@ -100,6 +99,8 @@ type summary struct {
 	Chosen  int
 	Target  Target
 	Send    SendOptions
+	// Forever: it deletes the messages, in place of parking them.
+	Forever bool `json:",omitempty"`
 	// Keep is the age from which messages were old, if they were chosen by that. Zero: they were not.
 	Keep time.Duration `json:",omitempty"`
 }

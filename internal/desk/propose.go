@@ -512,10 +512,10 @@ func (c *choice) manifest(p *Proposal, state topology.State, echo []string) mani
 	m := manifest{
 		summary: summary{
 			Action: r.Action, Queue: r.Queue, Reason: r.Reason, Chosen: c.chosen, Target: r.Target, Send: r.Send,
-			Keep: r.Keep,
+			Forever: r.Forever, Keep: r.Keep,
 		},
-		Consumers: p.Looked.consumers,
-		Forever:   r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
+		Consumers:   p.Looked.consumers,
+		KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
 		Partial: p.Looked.Missed != "", Goes: map[string]int{}, Bytes: c.bytes, Allow: c.desk.Allow, Echo: echo,
 		ChosenBy: r.criteria(), NewKey: r.Key,
 	}

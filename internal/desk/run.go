@@ -136,6 +136,8 @@ type Run struct {
 	// ID is the name of the run.
 	ID     string `json:"run"`
 	Action Action `json:"action"`
+	// Forever reports that it deletes the messages, in place of parking them.
+	Forever bool `json:"forever,omitempty"`
 	// Queue is where the messages were.
 	Queue string `json:"queue"`
 	Phase Phase  `json:"phase"`

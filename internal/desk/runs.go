@@ -83,8 +83,9 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 		_ = json.Unmarshal([]byte(value), &s) // what it does not tell stays empty
 		r := Run{
 			ID: id, Action: s.Action, Queue: s.Queue, Phase: Sending, By: s.By, Reason: s.Reason, Started: s.Started,
-			Chosen: s.Chosen, Target: s.Target, Send: s.Send, Keep: s.Keep, Active: queues[topology.DeskWorkerName(name, id)],
-			Age: statisticsAge,
+			Chosen: s.Chosen, Target: s.Target, Send: s.Send, Keep: s.Keep, Forever: s.Forever,
+			Active: queues[topology.DeskWorkerName(name, id)],
+			Age:    statisticsAge,
 		}
 		records := s.Records + 1 // that all is taken
 		if s.Action.Kind().Live {
@@ -111,6 +112,14 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 	}
 	slices.SortFunc(out, func(a, b Run) int { return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID)) })
 	return out
+}
+
+// does names the action of the run, and whether it deletes messages.
+func (r Run) does() string {
+	if r.Action.Kind().deletes(r.Forever) {
+		return string(r.Action) + " forever"
+	}
+	return string(r.Action)
 }
 
 // hasIntake reports whether a run has not taken all of its messages.

@@ -248,7 +248,7 @@ func WriteRuns(w io.Writer, runs []Run, s Screen) error {
 			phase = string(r.Phase) + " now"
 		}
 		rows = append(rows, []string{
-			r.ID, string(r.Action), text.Name(r.Queue), phase, fmt.Sprint(r.Chosen), fmt.Sprint(r.Holds),
+			r.ID, r.does(), text.Name(r.Queue), phase, fmt.Sprint(r.Chosen), fmt.Sprint(r.Holds),
 			s.when(r.Started), dash(r.By), dash(r.Reason),
 		})
 	}

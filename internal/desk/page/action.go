@@ -262,6 +262,11 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) (any, error) {
 
 // carryOn does what was asked with a run of the broker.
 func (p *Page) carryOn(r *http.Request, do string, run desk.Run) (any, error) {
+	if do == "resume" && run.Forever {
+		return nil, refuse(http.StatusForbidden, fmt.Sprintf(
+			"the run %s deletes its messages at once, and the page deletes none; return it, or continue it with '%s'",
+			run.ID, p.Line("desk", "run", "resume", run.ID, "--yes")))
+	}
 	j, engine := jobOf(run), p.engine(personOf(r))
 	j.Does = do
 	switch do {

@@ -17,6 +17,8 @@ type job struct {
 	ID     string      `json:"id"`
 	Run    string      `json:"run"`
 	Action desk.Action `json:"action"`
+	// Forever: the run deletes messages, and was begun on the command line.
+	Forever bool `json:"forever,omitempty"`
 	// Does is resume or return; empty is the first execution.
 	Does         string    `json:"does"`
 	Queue        string    `json:"queue"`
@@ -40,6 +42,7 @@ func jobOf(run desk.Run) *job {
 	return &job{
 		Run: run.ID, Action: run.Action, Queue: run.Queue, By: run.By, Reason: run.Reason, Chosen: run.Chosen,
 		Started: run.Started, StopFailures: run.Send.StopFailures, StopShare: run.Send.StopShare,
+		Forever: run.Forever,
 	}
 }
 

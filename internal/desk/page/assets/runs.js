@@ -129,19 +129,21 @@ function make(failure, refresh) {
       }, text)));
       buttons.hidden = !buttons.firstChild;
       lines.hidden = !r.run || !open(r);
-      set(lines.lastChild, acts({ ...r, allowed: true }).map(([does]) => command(r.commands[does])));
+      set(lines.lastChild, acts({ ...r, allowed: true, forever: false }).map(([does]) => command(r.commands[does])));
     },
   };
 }
 
-const title = (r) => (r.does === "return" ? "return of" : r.action) + (r.does === "resume" ? ", resumed," : "");
+const title = (r) => (r.does === "return" ? "return of" : r.action + (r.forever ? " forever" : "")) + (r.does === "resume" ? ", resumed," : "");
 
 // open reports whether the run has messages in its hold, as far as is known.
 const open = (r) => r.active || (r.ended ? r.result.leftInHold > 0 || Boolean(r.error) && Boolean(r.run) : true);
 
 function acts(r) {
   if (!r.allowed || !open(r) || !r.run) return [];
-  return r.active ? [["cancel", "Stop"]] : [["resume", "Resume"], ["return", "Return to the queue"]];
+  if (r.active) return [["cancel", "Stop"]];
+  const back = ["return", "Return to the queue"];
+  return r.forever ? [back] : [["resume", "Resume"], back]; // the page deletes nothing at once
 }
 
 function stateOf(r) {
