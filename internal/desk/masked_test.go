@@ -139,6 +139,22 @@ func TestOutputsDoNotDependOnMaskedValues(t *testing.T) {
 			m.Headers["token"] = secret
 			return m
 		}},
+		"a kind in a key": {redact.Rules{Types: []string{"email"}}, func(secret string) amqp091.Publishing {
+			return deadLetter("billing", "order."+secret+"@example.com", "m-1", 1)
+		}},
+		"the header of a key": {
+			redact.Rules{Paths: []string{"headers.retry-routing-key"}}, func(secret string) amqp091.Publishing {
+				return deadLetter("billing", "order."+secret, "m-1", 1)
+			},
+		},
+		"a kind in the headers of a framework": {
+			redact.Rules{Types: []string{"email"}}, func(secret string) amqp091.Publishing {
+				return amqp091.Publishing{MessageId: "m-1", Headers: amqp091.Table{
+					"x-exception-message": "no such customer", "x-original-exchange": secret + "@example.com",
+					"x-original-routingKey": "order." + secret + "@example.com",
+				}}
+			},
+		},
 	} {
 		rules, err := redact.New(tc.rules)
 		if err != nil {
@@ -188,6 +204,18 @@ func (s *shop) outputs(t *testing.T) string {
 	picked.Looked.Took = 0
 	if err := desk.WritePicked(&out, picked); err != nil {
 		t.Fatal(err)
+	}
+	for _, to := range []desk.Target{{}, {Original: true}, {Exchange: "events", Key: "order.again"}} {
+		p, err := s.desk.Propose(t.Context(), desk.Request{Action: desk.Replay, Queue: "billing.dead", Target: to})
+		if err != nil || p.Chosen != 1 {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		p.Looked.Took = 0
+		raw, err := json.Marshal(p)
+		if err = errors.Join(err, desk.WriteProposal(&out, p, "")); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&out, "%s\n", raw)
 	}
 	return out.String()
 }

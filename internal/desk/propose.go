@@ -73,10 +73,10 @@ type choice struct {
 	// to counts the messages that go to one queue alone.
 	to map[place]int
 	// router says where messages go that are published to an exchange; nil where none is. reaches
-	// counts them. nowhere and unsure have those that reach no queue, and those that may reach more,
-	// by the reason.
+	// counts them, and in the end those of to. nowhere and unsure have those that reach no queue, and
+	// those that may reach more, by the reason.
 	router  *route.Router
-	reaches map[Reach]int
+	reaches map[way]int
 	nowhere map[string]int
 	unsure  map[string]int
 	// doubts are why messages cannot go where they should, with their number.
@@ -94,14 +94,24 @@ type choice struct {
 	stripped map[string]int
 }
 
-// place is a queue to which a message goes alone, and the key that it has there.
-type place struct{ queue, key string }
+// place is a queue to which a message goes alone, and the key that it has there. shown is the key
+// as a person may see it.
+type place struct{ queue, key, shown string }
+
+// address is an exchange and a routing key.
+type address struct{ exchange, key string }
+
+// way is how messages come into a queue. shown is the address as a person may see it.
+type way struct {
+	queue     string
+	at, shown address
+}
 
 func (d *Desk) newChoice(r Request) (*choice, error) {
 	c := &choice{
 		desk: d, request: r, kind: r.Action.Kind(), known: d.known(), key: newRunKey(), entries: map[fingerprint]entry{},
 		groups: map[string]*deadletter.Group{}, to: map[place]int{}, doubts: map[string]int{},
-		unsaid: map[string]bool{}, stripped: map[string]int{}, ranks: map[uint8]bool{}, reaches: map[Reach]int{},
+		unsaid: map[string]bool{}, stripped: map[string]int{}, ranks: map[uint8]bool{}, reaches: map[way]int{},
 		nowhere: map[string]int{},
 		unsure:  map[string]int{},
 	}
@@ -161,8 +171,12 @@ func (c *choice) visit(m deadletter.Message) error {
 	e.wanted++
 	c.chosen++
 	c.bytes += int64(len(m.Delivery.Body))
-	c.place(m, was, withKey(facts, c.request.Key, c.request.Target))
-	c.group(m)
+	v := c.desk.reader().Head(m)
+	c.group(v)
+	if c.request.Queue == topology.ParkedName(c.desk.Topology.Name) {
+		v = c.desk.reader().Head(deadletter.Message{Delivery: was, Queue: m.Queue})
+	}
+	c.place(m, was, withKey(facts, c.request.Key, c.request.Target), withKey(v.Facts, c.request.Key, c.request.Target))
 	if c.kind.goes != toWork {
 		return nil
 	}
@@ -250,8 +264,8 @@ func (c *choice) view(m deadletter.Message) deadletter.View {
 }
 
 // place notes where a message would go. was is the message as it was before it was parked, if it
-// was.
-func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts deadletter.Facts) {
+// was. facts say where it goes, and shown what a person may see of that.
+func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts, shown deadletter.Facts) {
 	parkedFrom, _ := m.Delivery.Headers[headerParkedFrom].(string)
 	original, err := deadletter.Original(was)
 	switch t := c.request.Target; {
@@ -267,18 +281,19 @@ func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts deadlet
 	case c.desk.uncounted(facts, was.Headers) != "":
 		c.doubts[c.desk.uncounted(facts, was.Headers)]++
 	case t.Queue != "":
-		c.sends(place{queue: t.Queue, key: t.Queue}, facts)
+		c.sends(place{queue: t.Queue, key: t.Queue, shown: t.Queue}, facts)
 	case t.Exchange != "" || t.Key != "":
-		c.publish(original, facts, t.Exchange, t.Key)
+		named := address{t.Exchange, t.Key}
+		c.publish(original, facts, named, named)
 	case t.Original && facts.Exchange == "" && facts.Key == "":
 		c.doubts["do not tell where they were published; name a target with --to"]++
 	case t.Original:
-		c.publish(original, facts, facts.Exchange, facts.Key)
+		c.publish(original, facts, address{facts.Exchange, facts.Key}, address{shown.Exchange, shown.Key})
 	case facts.WorkQueue == "":
-		doubt := cmp.Or(facts.Doubt, "no header names the queue in which it failed")
+		doubt := cmp.Or(shown.Doubt, "no header names the queue in which it failed")
 		c.doubts[doubt+"; name a target with --to"+c.example()]++
 	default:
-		c.sends(place{queue: facts.WorkQueue, key: facts.Key}, facts)
+		c.sends(place{queue: facts.WorkQueue, key: facts.Key, shown: shown.Key}, facts)
 	}
 }
 
@@ -296,13 +311,12 @@ func (c *choice) says(queue string, facts deadletter.Facts) {
 }
 
 // group counts what messages have in common, as a person may see it.
-func (c *choice) group(m deadletter.Message) {
-	v := c.desk.reader().Head(m)
+func (c *choice) group(v deadletter.View) {
 	parts := slices.DeleteFunc([]string{v.Cause, v.Key, v.WorkQueue}, func(s string) bool { return s == "" })
 	name := cmp.Or(strings.Join(parts, ", "), "unknown")
 	g := c.groups[name]
 	if g == nil {
-		g = &deadletter.Group{Value: name, Example: m.Handle}
+		g = &deadletter.Group{Value: name, Example: v.Handle}
 		c.groups[name] = g
 	}
 	g.Count++
@@ -326,8 +340,8 @@ func (c *choice) queues() []string {
 	for p := range c.to {
 		seen[p.queue] = true
 	}
-	for r := range c.reaches {
-		seen[r.Queue] = true
+	for w := range c.reaches {
+		seen[w.queue] = true
 	}
 	return slices.Sorted(maps.Keys(seen))
 }
@@ -355,7 +369,7 @@ func (c *choice) propose(ctx context.Context, looked Looked, state topology.Stat
 			text.Name(c.request.Queue)))
 	}
 	if c.kind.goes == toWork {
-		p.manifest.Echo = c.echoes(&p, state)
+		p.manifest.Echo = c.echoes(state)
 		c.brakes(&p, state)
 	}
 	if fields := c.paths.Absent(); len(fields) > 0 && p.Chosen+p.ReplayedBefore == 0 && looked.Looked > 0 {
@@ -387,17 +401,21 @@ func (c *choice) reach(p *Proposal, state topology.State) {
 	for _, q := range state.Have.Queues {
 		exists[q.Name] = true
 	}
-	reaches := maps.Clone(c.reaches)
+	through := topology.ReturnExchangeName(c.desk.Topology.Name)
 	for at, n := range c.to {
 		switch {
 		case !exists[at.queue]:
 			p.Refusals = append(p.Refusals, fmt.Sprintf("the queue %s does not exist; run dlxctl apply, or name another target with --to",
 				text.Name(at.queue)))
 		case bound[at.queue] && c.request.Target == (Target{}) && c.kind.goes == toWork:
-			reaches[Reach{Queue: at.queue, Exchange: topology.ReturnExchangeName(c.desk.Topology.Name), Key: at.key}] += n
+			c.reaches[way{at.queue, address{through, at.key}, address{through, at.shown}}] += n
 		default:
-			reaches[Reach{Queue: at.queue, Key: at.key}] += n
+			c.reaches[way{at.queue, address{"", at.key}, address{"", at.shown}}] += n
 		}
+	}
+	reaches := map[Reach]int{}
+	for w, n := range c.reaches {
+		reaches[Reach{Queue: w.queue, Exchange: w.shown.exchange, Key: w.shown.key}] += n
 	}
 	for reach, n := range reaches {
 		reach.Messages = n
@@ -493,13 +511,13 @@ func (c *choice) brakes(p *Proposal, state topology.State) {
 // whichever of its messages fails: the broker brings them, or the framework of the consumer, which
 // has published all messages of the run from there. A framework publishes to a dead-letter queue;
 // in another one the messages lie because a person or a program has moved them.
-func (c *choice) echoes(p *Proposal, state topology.State) []string {
-	way, comes := route.New(state), map[string]bool{}
+func (c *choice) echoes(state topology.State) []string {
+	router, comes := route.New(state), map[string]bool{}
 	keeps := sync.OnceValue(func() bool { return survey.New(state).Keeps(c.request.Queue) })
-	for _, r := range p.Reaches {
-		before, seen := comes[r.Queue]
-		comes[r.Queue] = (before || !seen) &&
-			(comesBack(way, r.Queue, r.Key, c.request.Queue) || !c.unsaid[r.Queue] && keeps())
+	for w := range c.reaches {
+		before, seen := comes[w.queue]
+		comes[w.queue] = (before || !seen) &&
+			(comesBack(router, w.queue, w.at.key, c.request.Queue) || !c.unsaid[w.queue] && keeps())
 	}
 	maps.DeleteFunc(comes, func(_ string, all bool) bool { return !all })
 	return slices.Sorted(maps.Keys(comes))
@@ -520,10 +538,13 @@ func (c *choice) manifest(p *Proposal, state topology.State, echo []string) mani
 		ChosenBy: r.criteria(), NewKey: r.Key,
 	}
 	heard := failureRoutes(c.desk.Topology, state)
-	for _, reach := range p.Reaches {
-		if c.router != nil && !slices.Contains(m.Through, reach.Exchange) {
-			m.Through = append(m.Through, reach.Exchange)
+	for w := range c.reaches {
+		if c.router != nil && !slices.Contains(m.Through, w.at.exchange) {
+			m.Through = append(m.Through, w.at.exchange)
 		}
+	}
+	slices.Sort(m.Through)
+	for _, reach := range p.Reaches {
 		m.Goes[reach.Queue] += reach.Messages
 		if slices.Contains(m.Watch, reach.Queue) {
 			continue

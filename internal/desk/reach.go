@@ -12,8 +12,8 @@ import (
 )
 
 // publish notes which queues a message would reach that is published to an exchange with a key and
-// with the headers that the run sends.
-func (c *choice) publish(m amqp091.Delivery, facts deadletter.Facts, exchange, key string) {
+// with the headers that the run sends. shown is the address as a person may see it.
+func (c *choice) publish(m amqp091.Delivery, facts deadletter.Facts, at, shown address) {
 	as := m
 	if c.kind.Edits {
 		if edited, err := deadletter.Apply(as, *c.request.Edited); err == nil {
@@ -27,9 +27,9 @@ func (c *choice) publish(m amqp091.Delivery, facts deadletter.Facts, exchange, k
 	if c.request.Target.Original {
 		addressed(headers, m.Headers)
 	}
-	result := c.router.Publish(exchange, key, headers)
+	result := c.router.Publish(at.exchange, at.key, headers)
 	for _, queue := range result.Queues {
-		c.reaches[Reach{Queue: queue, Exchange: exchange, Key: key}]++
+		c.reaches[way{queue, at, shown}]++
 		c.says(queue, facts)
 	}
 	for _, u := range result.Unknown {
@@ -40,8 +40,15 @@ func (c *choice) publish(m amqp091.Delivery, facts deadletter.Facts, exchange, k
 		c.unsure[why]++
 	}
 	if len(result.Queues)+len(result.Unknown) == 0 {
+		lost := result.Lost[0]
+		if lost.Exchange == at.exchange {
+			lost.Exchange = shown.exchange
+		}
+		if lost.Queue == at.key { // by the default exchange
+			lost.Queue = shown.key
+		}
 		c.nowhere[fmt.Sprintf("exchange %s with key %q leads to no queue, as %s; name another target with --to",
-			text.Name(exchange), key, result.Lost[0])]++
+			text.Name(shown.exchange), shown.key, lost)]++
 	}
 }
 
