@@ -323,7 +323,8 @@ func (l *look) keep(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
 		return nil
 	}
 	if err := l.rescuer.copy(ctx, m.Delivery); err != nil {
-		return err
+		return fmt.Errorf("%s has used up the returns that queue %s allows, and could not be copied to its tail: %w",
+			l.desk.called(m.Delivery, l.done.Queue), text.Name(l.done.Queue), err)
 	}
 	l.rescued++
 	return h.Ack(m) // nothing is lost: the broker has confirmed the copy in the same queue

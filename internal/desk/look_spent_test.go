@@ -13,6 +13,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/redact"
 )
 
 // spentQueue returns a dead-letter queue of others with a message for each count, which is what its
@@ -31,18 +32,57 @@ func spentQueue(t *testing.T, target brokertest.Target, args amqp091.Table, retu
 		}
 	}
 	for i, n := range returned {
-		brokertest.PublishConfirmed(t, ch, "", "work", amqp091.Publishing{MessageId: fmt.Sprint(i), Body: []byte("x")})
-		for range n - 1 {
-			if err := taking(t, ch, "work").Reject(true); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := taking(t, ch, "work").Reject(false); err != nil {
-			t.Fatal(err)
-		}
+		spend(t, ch, fmt.Sprint(i), n)
 		brokertest.Eventually(t, "the dead letter", func() bool { return readyIn(t, ch, "dlq") == i+1 })
 	}
 	return ch
+}
+
+// spend publishes a message and rejects it n times: then it is a dead letter.
+func spend(t *testing.T, ch *amqp091.Channel, id string, n int) {
+	t.Helper()
+	brokertest.PublishConfirmed(t, ch, "", "work", amqp091.Publishing{MessageId: id, Body: []byte("x")})
+	for range n - 1 {
+		if err := taking(t, ch, "work").Reject(true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := taking(t, ch, "work").Reject(false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The error of a look that cannot save a message does not tell its message-id, which may be masked.
+func TestALookThatCannotSaveAMessageMasksItsID(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	if !target.AtLeast("4.3") {
+		t.Skip("before 4.3 each queue counts for itself")
+	}
+	ch := spentQueue(t, target, amqp091.Table{
+		"x-delivery-limit": int64(3), "x-max-length": int64(4), "x-overflow": "reject-publish",
+	}, 1, 1, 1)
+	spend(t, ch, "ann@example.com", 5)
+	brokertest.Eventually(t, "the dead letter", func() bool { return readyIn(t, ch, "dlq") == 4 })
+	rules, err := redact.New(redact.Rules{Types: []string{"email"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := deskOf(t, target)
+	d.Reader = &deadletter.Reader{Redactor: func(string) *redact.Redactor { return rules }}
+	_, err = d.Look(t.Context(), "dlq", desk.LookOptions{}, func(m deadletter.Message) error {
+		for full := false; m.Position == 1 && !full; { // what the look holds makes room
+			sent, err := ch.PublishWithDeferredConfirm("", "dlq", false, false, amqp091.Publishing{})
+			if err != nil {
+				return err
+			}
+			full = !sent.Wait()
+		}
+		return nil
+	})
+	if err == nil || strings.Contains(err.Error(), "ann@") {
+		t.Errorf("the look ended with: %v", err)
+	}
 }
 
 // taking takes one message of a queue, and does not acknowledge it.

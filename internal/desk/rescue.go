@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"maps"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -59,9 +58,5 @@ func (r *rescuer) copy(ctx context.Context, d amqp091.Delivery) error {
 	if err == nil && refused != "" {
 		err = errors.New(refused)
 	}
-	if err != nil {
-		return fmt.Errorf("message %q has used up the returns that queue %s allows, and could not be copied to its tail: %w",
-			d.MessageId, text.Name(r.queue), err)
-	}
-	return nil
+	return err
 }

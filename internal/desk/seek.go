@@ -91,8 +91,11 @@ func seemsEmpty(ctx context.Context, conn *amqp.Conn, queue string) bool {
 // seekIn adds what a look at a queue finds.
 func (d *Desk) seekIn(ctx context.Context, queue string, o LookOptions, out *Sought) error {
 	looked, err := d.Look(ctx, queue, o, func(m deadletter.Message) error {
-		if m.Delivery.MessageId == out.ID {
-			out.Found = append(out.Found, d.Reader.View(m))
+		if m.Delivery.MessageId != out.ID {
+			return nil
+		}
+		if v := d.reader().View(m); v.MessageID == out.ID { // it is not masked
+			out.Found = append(out.Found, v)
 		}
 		return nil
 	})

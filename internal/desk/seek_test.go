@@ -6,7 +6,29 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/redact"
 )
+
+// No search finds a message by a message-id that is masked: it would tell that a guess is right.
+func TestNoSearchFindsAMaskedMessageID(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	const masked, plain = "order-ann@example.com", "order-4711"
+	for i, id := range []string{masked, plain} {
+		brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", deadLetter("billing", "order.chosen", id, i))
+	}
+	rules, err := redact.New(redact.Rules{Types: []string{"email"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.desk.Reader.Redactor = func(string) *redact.Redactor { return rules }
+	for id, want := range map[string]int{masked: 0, plain: 1} {
+		found, err := s.desk.Seek(t.Context(), id, desk.LookOptions{})
+		if err != nil || len(found.Found) != want || found.LookedAt != 2 {
+			t.Errorf("%s: %d of %d found, %v", id, len(found.Found), found.LookedAt, err)
+		}
+	}
+}
 
 // While the leader of a quorum queue is silent, the broker counts no message there. A search does
 // not say that there is no such message.
