@@ -103,7 +103,7 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) (any, error) {
 	if who := personOf(r); !who.allow.permits(ask.Action) {
 		return nil, refuse(http.StatusForbidden, who.refusal(ask.Action))
 	}
-	if err := p.offers(ask.Queue); err != nil {
+	if _, err := p.offers(r.Context(), ask.Queue); err != nil {
 		return nil, err
 	}
 	if err := ask.check(); err != nil {

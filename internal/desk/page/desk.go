@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -61,13 +62,16 @@ func sourceOf(d *desk.Desk) Source {
 	return s
 }
 
+// deadLetters is the role of dead-letter queues.
+const deadLetters = "dead-letter"
+
 // roles names what the queues are for that the page shows.
 func roles(d *desk.Desk) map[string]string {
 	out := map[string]string{
 		topology.UnroutableName(d.Topology.Name): "unroutable", topology.ParkedName(d.Topology.Name): "parked",
 	}
 	for _, name := range d.DeadLetterQueues() {
-		out[name] = "dead-letter"
+		out[name] = deadLetters
 	}
 	return out
 }
@@ -84,6 +88,7 @@ func queues(ctx context.Context, d *desk.Desk, at time.Time) ([]Queue, []Delay, 
 		types[q.Name] = q.Type()
 	}
 	var out []Queue
+	known := roles(d) // and the others are previous dead-letter queues
 	names := append(d.DeadLetterQueues(), d.PreviousDeadLetterQueues(state)...)
 	names = append(names, topology.ParkedName(d.Topology.Name), topology.UnroutableName(d.Topology.Name))
 	for _, name := range names {
@@ -92,8 +97,8 @@ func queues(ctx context.Context, d *desk.Desk, at time.Time) ([]Queue, []Delay, 
 			continue
 		}
 		out = append(out, Queue{
-			Name: name, Type: types[name], Owner: owners(d.Topology, name), Messages: int(u.Ready + u.Unacknowledged),
-			Unacknowledged: int(u.Held()), Consumers: int(u.Consumers),
+			Name: name, Role: cmp.Or(known[name], deadLetters), Type: types[name], Owner: owners(d.Topology, name),
+			Messages: int(u.Ready + u.Unacknowledged), Unacknowledged: int(u.Held()), Consumers: int(u.Consumers),
 		})
 	}
 	var delays []Delay

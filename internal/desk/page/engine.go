@@ -74,6 +74,8 @@ type Editor interface {
 // Queue is a queue of the overview.
 type Queue struct {
 	Name string
+	// Role is what the queue is for: dead-letter, parked or unroutable.
+	Role string
 	// Type is quorum, classic or stream. Empty: the queue does not exist.
 	Type string
 	// Owner is the owner of the work queues that dead-letter into the queue. Empty is unknown.

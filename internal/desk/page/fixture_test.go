@@ -278,11 +278,11 @@ func hops(key, cause string, last time.Time) []deadletter.Hop {
 // queues are the queues and delays of the fixture.
 func (e *engine) queues(context.Context, time.Time) ([]page.Queue, []page.Delay, error) {
 	queues := []page.Queue{
-		{Name: "billing.dead", Type: "quorum", Owner: "team-billing", Messages: len(e.views)},
-		{Name: "crm.inbox.dead", Type: "quorum", Owner: "team-crm", Messages: 12, Unacknowledged: 3},
-		{Name: "drop.dead", Type: "classic", Messages: 1000},
-		{Name: "shop.parked", Type: "quorum"},
-		{Name: "shop.unroutable", Type: "quorum"},
+		{Name: "billing.dead", Role: "dead-letter", Type: "quorum", Owner: "team-billing", Messages: len(e.views)},
+		{Name: "crm.inbox.dead", Role: "dead-letter", Type: "quorum", Owner: "team-crm", Messages: 12, Unacknowledged: 3},
+		{Name: "drop.dead", Role: "dead-letter", Type: "classic", Messages: 1000},
+		{Name: "shop.parked", Role: "parked", Type: "quorum"},
+		{Name: "shop.unroutable", Role: "unroutable", Type: "quorum"},
 	}
 	return queues, []page.Delay{
 		{Name: "shop.later", To: "events", Messages: 1500, WaitingIn: "timer: 1500, next due in 12m"},

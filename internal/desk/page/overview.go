@@ -99,7 +99,7 @@ func (p *Page) queues(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var rows []overviewRow
 	for _, q := range list {
 		row := overviewRow{
-			Name: q.Name, Type: q.Type, Role: source.Roles[q.Name], Owner: q.Owner, Messages: q.Messages,
+			Name: q.Name, Type: q.Type, Role: q.Role, Owner: q.Owner, Messages: q.Messages,
 			Unacknowledged: q.Unacknowledged, Consumers: q.Consumers,
 		}
 		for _, run := range runs {

@@ -100,7 +100,8 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := read(w, r, &ask); err != nil {
 		return nil, err
 	}
-	if err := p.offers(ask.Queue); err != nil {
+	role, err := p.offers(r.Context(), ask.Queue)
+	if err != nil {
 		return nil, err
 	}
 	choice, err := desk.Selection{Queue: ask.Queue, Where: ask.Where, Since: ask.Since}.Request(p.Now())
@@ -118,7 +119,7 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	s := p.snapshots.since(ask.lookRequest, since)
 	if s == nil {
-		s, err = p.lookSince(r.Context(), w, ask.lookRequest, since, choice, ways)
+		s, err = p.lookSince(r.Context(), w, ask.lookRequest, role, since, choice, ways)
 	}
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) (any, error) {
 
 // lookSince waits for its turn, and looks at a queue unless another has looked since a time, with
 // the same request.
-func (p *Page) lookSince(ctx context.Context, w http.ResponseWriter, ask lookRequest, since time.Time,
+func (p *Page) lookSince(ctx context.Context, w http.ResponseWriter, ask lookRequest, role string, since time.Time,
 	choice desk.Request, ways *deadletter.Ways,
 ) (*snapshot, error) {
 	ctx, done, err := p.turn(ctx, w)
@@ -140,9 +141,8 @@ func (p *Page) lookSince(ctx context.Context, w http.ResponseWriter, ask lookReq
 		return s, nil
 	}
 	s := newSnapshot(ask, ways, p.Now())
-	source := p.sources.now()
-	s.Role = source.Roles[ask.Queue]
-	picked, err := source.Engine.Pick(ctx, choice, func(_ deadletter.Message, v deadletter.View) error {
+	s.Role = role
+	picked, err := p.sources.now().Engine.Pick(ctx, choice, func(_ deadletter.Message, v deadletter.View) error {
 		s.add(v, p.Rows)
 		return nil
 	})
@@ -154,13 +154,21 @@ func (p *Page) lookSince(ctx context.Context, w http.ResponseWriter, ask lookReq
 	return s, nil
 }
 
-// offers refuses a queue that the page does not show: it looks at no work queue, where a look would
-// keep messages from consumers.
-func (p *Page) offers(queue string) error {
-	if _, ok := p.sources.now().Roles[queue]; !ok {
-		return refuse(http.StatusNotFound, fmt.Sprintf("%q is not one of the dead-letter queues that this page shows; 'dlxctl peek' reads any queue", queue))
+// offers returns what a queue is for, and refuses one that the page does not show: it looks at no
+// work queue, where a look would keep messages from consumers.
+func (p *Page) offers(ctx context.Context, queue string) (role string, err error) {
+	source := p.sources.now()
+	if role, ok := source.Roles[queue]; ok {
+		return role, nil
 	}
-	return nil
+	list, _, err := source.Queues(ctx, p.Now()) // a dead-letter queue of a previous file is there alone
+	if err != nil {
+		return "", err
+	}
+	if at := slices.IndexFunc(list, func(q Queue) bool { return q.Name == queue }); at >= 0 {
+		return list[at].Role, nil
+	}
+	return "", refuse(http.StatusNotFound, fmt.Sprintf("%q is not one of the dead-letter queues that this page shows; 'dlxctl peek' reads any queue", queue))
 }
 
 // lookTime is how long an answer may take for which a queue is read.

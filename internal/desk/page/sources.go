@@ -16,8 +16,8 @@ type Source struct {
 	// Plain makes views in which nothing is masked. The page compares such a view with the
 	// redacted one of a message that is to be edited, and never shows it.
 	Plain Editor
-	// Queues lists the queues and delays of the overview, and Roles names what each queue is for that
-	// the page may look at: dead-letter, parked or unroutable.
+	// Queues lists the queues and delays of the overview, which the page may look at. Roles names what
+	// those of them are for of which the broker need not be asked.
 	Queues Queues
 	Roles  map[string]string
 	// Notice says how the queues were found. Empty: they are those of a topology file.
