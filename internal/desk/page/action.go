@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -63,11 +64,17 @@ const (
 	maxHandles   = 1000
 )
 
+// keep keeps a proposal, if need be in place of the oldest.
 func (l *proposals) keep(p proposal) (id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.made == nil || len(l.made) >= maxProposals {
+	if l.made == nil {
 		l.made = map[string]proposal{}
+	}
+	if len(l.made) >= maxProposals {
+		delete(l.made, slices.MinFunc(slices.Collect(maps.Keys(l.made)), func(a, b string) int {
+			return l.made[a].made.Compare(l.made[b].made)
+		}))
 	}
 	id = rand.Text()
 	l.made[id] = p
@@ -212,7 +219,7 @@ func (p *Page) execute(w http.ResponseWriter, r *http.Request) (any, error) {
 	found, ok := p.proposals.take(ask.Proposal, p.Now())
 	switch {
 	case !ok:
-		return nil, refuse(http.StatusGone, "this proposal was executed before, or is older than 15 minutes; ask for it again")
+		return nil, refuse(http.StatusGone, "this proposal was executed before, is older than 15 minutes, or many others were shown since; ask for it again")
 	case !who.allow.permits(found.ask.Action):
 		return nil, refuse(http.StatusForbidden, who.refusal(found.ask.Action))
 	case len(found.Refusals) > 0:

@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/decode"
@@ -119,6 +121,35 @@ func TestOnlyWhatWasShownIsExecuted(t *testing.T) {
 	s.post(t, http.StatusConflict, "/api/execute", map[string]any{"proposal": shown["id"], "expect": 2})
 	if e.executed != 1 {
 		t.Errorf("%d runs were executed", e.executed)
+	}
+}
+
+// What others ask for takes no proposal away from a person who was shown it a moment ago: the
+// oldest goes.
+func TestOthersTakeNoProposalAway(t *testing.T) {
+	t.Parallel()
+	e := &engine{views: orders(3)}
+	var later atomic.Int64
+	s := serveWith(t, e, func(c *page.Config) {
+		c.Now = func() time.Time { return now().Add(time.Duration(later.Load())) }
+	}, "replay").signIn(t)
+	begin(t, s.Page)
+	shown := func() any {
+		later.Add(int64(time.Second))
+		ask := map[string]any{"action": "replay", "queue": "billing.dead"}
+		return s.post(t, http.StatusOK, "/api/propose", ask)["id"]
+	}
+	execute := func(id any) map[string]any { return map[string]any{"proposal": id, "expect": 37} }
+	first := shown()
+	for range 18 {
+		shown()
+	}
+	last := shown() // the 20th
+	shown()
+	s.post(t, http.StatusOK, "/api/execute", execute(last))
+	got := s.post(t, http.StatusGone, "/api/execute", execute(first))["error"]
+	if !strings.Contains(fmt.Sprint(got), "or many others were shown since") {
+		t.Errorf("the oldest proposal: %v", got)
 	}
 }
 

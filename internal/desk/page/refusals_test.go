@@ -39,7 +39,7 @@ func TestThePageSaysWhatToDo(t *testing.T) {
 		{"/api/propose", dead(fields{"action": "edit"}), 400, "an edit needs one message; open the message, and edit it there"},
 		{"/api/propose", dead(fields{"body": "{}"}), 400, "only an edit has a new body and new headers; leave them out"},
 		{"/api/propose", dead(broken), 400, "the new body is not valid JSON, and the message was JSON before; mend it, or use the command line with --body-file"},
-		{"/api/execute", fields{"proposal": "guessed", "expect": 1}, 410, "this proposal was executed before, or is older than 15 minutes; ask for it again"},
+		{"/api/execute", fields{"proposal": "guessed", "expect": 1}, 410, "this proposal was executed before, is older than 15 minutes, or many others were shown since; ask for it again"},
 		{"/api/execute", fields{"proposal": proposal, "expect": 1}, 409, "expected 1, chosen 37; nothing was moved; ask again what it would do"},
 		{"/api/runs/resume", fields{"run": "gone"}, 404, `no run "gone" is in progress: it has ended, or another page has ended it; reload the runs`},
 		{"/api/runs/resume", fields{"run": "k3f9"}, 403, "this page may not park; start it with 'dlxctl desk serve --allow park', or use the command line"},
