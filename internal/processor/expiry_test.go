@@ -77,3 +77,34 @@ func TestAfterExpiryOnTheBroker(t *testing.T) {
 		}
 	}
 }
+
+// With outage, a message out of attempts whose expiration ends before the wait for the end of an
+// outage is a dead letter, as it is without: it is not deleted.
+func TestAnOutageDropsNothing(t *testing.T) {
+	t.Parallel()
+	file := strings.Replace(outageFile("{}"), "[100ms, 300ms]", "[100ms, 3s], afterExpiry: drop", 1)
+	s := newStage(t, file)
+	p := s.processor(t)
+	p.Monitor = monitor.New("test")
+	run(t, p)
+	s.serve(t, &service{}).down.Store(true)
+	// After its third failure 1.9 seconds are left, at most.
+	const n = 20
+	for _, id := range ids(0, n) {
+		s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: id, Expiration: "5000"})
+	}
+	brokertest.Eventually(t, "all to end", func() bool {
+		totals := p.Monitor.Totals()
+		return totals.DeadLettered+totals.Dropped == n
+	})
+	for range n - p.Monitor.Totals().Dropped {
+		m := s.bury(t, "billing.dead")
+		if reason := m.Headers["retry-reason"]; reason != "rejected" || m.Headers["retry-attempts"] != int64(3) {
+			t.Errorf("%s is dead for the reason %v after %v attempts", m.MessageId, reason, m.Headers["retry-attempts"])
+		}
+	}
+	if dropped := p.Monitor.Totals().Dropped; dropped > 0 {
+		t.Errorf("%d are deleted", dropped)
+	}
+	s.allEmpty(t)
+}

@@ -273,23 +273,19 @@ func (o *outages) failed(d retry.Decision) {
 	}
 }
 
-// wait returns how long the next message waits for the end of an outage: as long as in its tier, or
-// only until an outage must be known, if that is sooner and none is known. It waits longer if that
-// many wait already that the rate would be exceeded. The messages of all work queues of a backoff
-// come one after the other, as they leave its outage queue in the order in which they came.
+// wait returns how long the next message waits for the end of an outage: as long as was decided, or
+// longer if that many wait already that the rate would be exceeded. The messages of all work queues
+// of a backoff come one after the other, as they leave its outage queue in the order in which they
+// came.
 func (o *outages) wait(d retry.Decision, now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	q, ok := o.queues[d.Queue]
 	if !ok {
-		return d.Tier.Delay
+		return d.Wait
 	}
 	q.waited++
-	delay := d.Tier.Delay
-	if d.Headers[topology.HeaderUnsureSince] != nil {
-		delay = min(delay, retry.Unsure(broker.Tick))
-	}
-	at := now.Add(delay)
+	at := now.Add(d.Wait)
 	if due := o.due[q.backoff.Name]; due.After(at) {
 		at = due
 	}

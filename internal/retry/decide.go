@@ -73,6 +73,9 @@ type Decision struct {
 	Queue string
 	// Tier is where it waits. Zero unless it is retried.
 	Tier topology.Tier
+	// Wait is how long it waits there; with a rate, for the end of an outage maybe longer. Zero unless
+	// it is retried.
+	Wait time.Duration
 	// Reason is why the broker dead-lettered it the last time.
 	Reason topology.Reason
 	// Attempts is how often it was delivered to its queue and failed.
@@ -202,7 +205,7 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 		At: now, Evidence: r.evidence(f),
 	}
 	if next.waits {
-		out.Outcome, out.Tier = Retried, r.tier(next.count)
+		out.Outcome, out.Tier, out.Wait = Retried, r.tier(next.count), r.wait(next)
 		if r.outlasts(next.count) {
 			out.Exchange = r.backoff.Outage.Exchange()
 		}
@@ -210,7 +213,7 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	if over {
 		out.Reason = topology.ReasonExpired // the history keeps why it failed
 		next = step{count: topology.DeadLetterCount, attempts: next.attempts}
-		out.Outcome, out.Tier, out.Exchange = DeadLettered, topology.Tier{}, r.backoff.RetryExchange
+		out.Outcome, out.Tier, out.Wait, out.Exchange = DeadLettered, topology.Tier{}, 0, r.backoff.RetryExchange
 		if r.backoff.AfterExpiry == topology.ExpiryDropped {
 			out.Outcome = Dropped
 		}
@@ -508,7 +511,7 @@ func (r Rules) size(d Message, headers map[string]any) int {
 // for the error. tried is what was decided before, if anything was, with the cause.
 func (r Rules) ToUnroutable(d Message, tried Decision, why string, now time.Time) Decision {
 	out := tried
-	out.Outcome, out.Error, out.Tier, out.At = Unroutable, why, topology.Tier{}, now
+	out.Outcome, out.Error, out.Tier, out.Wait, out.At = Unroutable, why, topology.Tier{}, 0, now
 	out.Exchange, out.Key = topology.UnroutableName(r.topology.Name), d.Key
 	h := stripped(d.Headers)
 	unaddressed(h)

@@ -104,6 +104,16 @@ func (r Rules) tier(count int64) topology.Tier {
 	return r.backoff.Tiers[count-1]
 }
 
+// wait returns how long a message waits: as long as in its tier, or only until an outage must be
+// known, if that is sooner and none is known.
+func (r Rules) wait(next step) time.Duration {
+	delay := r.tier(next.count).Delay
+	if r.outlasts(next.count) && next.unsure != "" {
+		delay = min(delay, r.unsure)
+	}
+	return delay
+}
+
 // evidence returns what a message tells about its work queue. One that has not failed again tells
 // nothing.
 func (r Rules) evidence(f failure) Evidence {

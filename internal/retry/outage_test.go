@@ -11,8 +11,9 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// outlasting returns rules of a backoff of two tiers that know a state of each queue.
-func outlasting(state retry.State) retry.Rules {
+// outlasting returns rules of a backoff of two tiers that know a state of each queue. Functions may
+// change the backoff.
+func outlasting(state retry.State, change ...func(*topology.Backoff)) retry.Rules {
 	b := topology.Backoff{
 		Name: "standard", RetryExchange: "shop.standard.dlx", RetryUntil: time.Hour,
 		RetryOn: []topology.Reason{topology.ReasonRejected, topology.ReasonExpired},
@@ -23,6 +24,9 @@ func outlasting(state retry.State) retry.Rules {
 			Failing: 0.8, Of: 50, Until: 24 * time.Hour,
 			Tier: topology.Tier{Delay: time.Minute, Queue: "shop.standard.retry.outage"},
 		},
+	}
+	for _, f := range change {
+		f(&b)
 	}
 	c := topology.Compiled{
 		Name: "shop", CountHeader: "count", Backoffs: []topology.Backoff{b},
@@ -129,6 +133,41 @@ func TestWhatIsNotKnownKillsNothingAtOnce(t *testing.T) {
 	back := retry.Undo(map[string]any{"retry-queue": "billing", "retry-unsure-since": at(0)}, "count")
 	if len(back.Headers) > 0 {
 		t.Errorf("Undo leaves %v", back.Headers)
+	}
+}
+
+// What is out of attempts is never deleted as its time is over, and never dead for that: it waits
+// for the end of an outage if its expiration lets it, or else is a dead letter for its own reason.
+// While nothing is known it waits for a minute at most, however long the tier is.
+func TestOutOfAttemptsIsNotOver(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		state      retry.State
+		ago        time.Duration
+		expiration string
+		want       retry.Outcome
+	}{
+		{retry.NotKnown, 2 * time.Minute, "200000", retry.Retried}, // 80 s are left, of a tier of 10 m
+		{retry.NotKnown, 2 * time.Minute, "180001", retry.Retried},
+		{retry.NotKnown, 2 * time.Minute, "180000", retry.DeadLettered},
+		{retry.NotKnown, time.Hour, "3600000", retry.DeadLettered},
+		{retry.InOutage, 2 * time.Minute, "200000", retry.DeadLettered},
+		{retry.InOutage, 2 * time.Minute, "720001", retry.Retried},
+		{retry.Working, 2 * time.Minute, "720001", retry.DeadLettered},
+	} {
+		for _, after := range []topology.AfterExpiry{topology.ExpiryDead, topology.ExpiryDropped} {
+			rules := outlasting(c.state, func(b *topology.Backoff) {
+				b.AfterExpiry, b.RetryOn = after, []topology.Reason{topology.ReasonRejected}
+				b.Outage.Tier.Delay = 10 * time.Minute
+			})
+			m := failedOften(3, c.ago, now, "rejected", map[string]any{"retry-expiration": c.expiration})
+			got := rules.Decide(m, now)
+			if got.Outcome != c.want || got.Reason != topology.ReasonRejected || got.Attempts != 3 {
+				t.Errorf("%+v, afterExpiry %s: %s for the reason %s after %d attempts",
+					c, after, got.Outcome, got.Reason, got.Attempts)
+			}
+		}
 	}
 }
 

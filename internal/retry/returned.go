@@ -93,7 +93,11 @@ func (r Rules) next(d Message, f failure, now time.Time) step {
 		!r.backoff.Retries(f.reason):
 		return step{count: topology.DeadLetterCount, attempts: attempts}
 	case count > int64(len(r.backoff.Tiers)):
-		return r.outlast(f, now)
+		next := r.outlast(f, now)
+		if r.expires(d, f, next, now) { // a dead letter as without outages: nothing that expires is delivered late
+			return step{count: topology.DeadLetterCount, attempts: attempts}
+		}
+		return next
 	}
 	if !f.returned && f.said.After > 0 {
 		var delay time.Duration
@@ -108,22 +112,25 @@ func (r Rules) next(d Message, f failure, now time.Time) step {
 	return step{count: count, attempts: attempts, waits: true, unsure: f.unsure}
 }
 
-// over reports whether the time of d is over: it expired in its queue, or its expiration, which
-// counts from its first failure here, ends before the wait that would be next. What is dead for
-// another reason is not over: who looks at dead letters wants to know that reason.
+// over reports whether the time of d is over: it expired in its queue, or does before its next wait
+// ends. What is dead for another reason is not over: who looks at dead letters wants to know that
+// reason.
 func (r Rules) over(d Message, f failure, next step, now time.Time) bool {
 	if r.backoff.AfterExpiry == "" || f.returned {
 		return false
 	}
-	if f.reason == topology.ReasonExpired {
-		return true
-	}
+	return f.reason == topology.ReasonExpired || r.expires(d, f, next, now)
+}
+
+// expires reports whether the expiration of d, which counts from its first failure here, ends
+// before the wait that would be next, and afterExpiry says what becomes of it then.
+func (r Rules) expires(d Message, f failure, next step, now time.Time) bool {
 	ms, err := strconv.ParseInt(f.expires(d), 10, 64)
-	if err != nil || ms < 0 || !next.waits {
+	if r.backoff.AfterExpiry == "" || f.returned || err != nil || ms < 0 || !next.waits {
 		return false
 	}
 	left := time.Duration(min(ms, topology.MaxDelay.Milliseconds())) * time.Millisecond
-	return !f.within(left-r.tier(next.count).Delay, now)
+	return !f.within(left-r.wait(next), now)
 }
 
 // twice reports whether d returned as a dead letter of these rules: the exchange has no binding for
