@@ -191,7 +191,8 @@ func TestEveryCountThatNoTierHasComesBack(t *testing.T) {
 }
 
 // A processor with another count header than the broker's makes each message a dead letter at most
-// once, and then moves it to the unroutable queue: nothing circulates.
+// once, and then moves it to the unroutable queue: nothing circulates. Nor does a message that
+// waits with the broker's header already, by which tiers go on to take it.
 func TestAnotherCountHeaderEnds(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, tiersOf(topology.Quorum, "[50ms]"))
@@ -211,4 +212,24 @@ func TestAnotherCountHeaderEnds(t *testing.T) {
 	if why := fmt.Sprint(m.Headers["retry-error"]); !strings.Contains(why, "no binding for the dead letters") {
 		t.Errorf("the error is %q", why)
 	}
+	s = newStage(t, tiersOf(topology.Quorum, "[1s, 50ms]"))
+	totals, stop = s.monitored(t, s.topology)
+	rejectAll(t, s, "work")
+	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "waits"})
+	brokertest.Eventually(t, "it to wait", func() bool { return totals().Retried == 1 })
+	stop()
+	file = strings.Replace(s.file, "name: shop", "name: shop\ncountHeader: tries", 1)
+	totals, stop = s.monitored(t, mustCompile(t, file))
+	brokertest.Eventually(t, "it to be unroutable", func() bool {
+		if got := totals(); got.DeadLettered > 1 {
+			t.Fatalf("it circulates: %+v", got)
+		}
+		return s.ready(t, "shop.unroutable") == 1
+	})
+	stop()
+	m = s.bury(t, "shop.unroutable")
+	if got := totals(); m.MessageId != "waits" || got.Retried != 2 || got.DeadLettered != 1 || got.Unroutable != 1 {
+		t.Errorf("%q is unroutable after %+v", m.MessageId, got)
+	}
+	s.allEmpty(t)
 }

@@ -128,7 +128,11 @@ func (s *Supervisor) look(ctx context.Context) error {
 	})
 	if s.active != nil {
 		for _, p := range fresh {
-			if err := p.Check(ctx); err != nil {
+			err := s.recounts(p)
+			if err == nil {
+				err = p.Check(ctx)
+			}
+			if err != nil {
 				return fmt.Errorf("topology %q: %w", p.Topology.Name, err)
 			}
 		}
@@ -139,6 +143,21 @@ func (s *Supervisor) look(ctx context.Context) error {
 	for _, p := range fresh {
 		p.Monitor.Replaced()
 		s.start(ctx, p)
+	}
+	return nil
+}
+
+// recounts fails if p has another count header than its running processor. Nothing that the broker
+// can be asked for shows by which header it chooses tiers, and plan.Make blocks the change while a
+// processor runs: with another one than the broker's, all messages end in the unroutable queue.
+func (s *Supervisor) recounts(p Processor) error {
+	for _, w := range s.running {
+		old, t := w.Topology, p.Topology
+		if old.Name == t.Name && w.Endpoint.VHost == p.Endpoint.VHost && old.CountHeader != t.CountHeader &&
+			len(old.Backoffs) > 0 && len(t.Backoffs) > 0 {
+			return fmt.Errorf("countHeader changes from %s to %s while a processor runs; "+
+				"stop the processors, run 'dlxctl apply', and start them with the new file", old.CountHeader, t.CountHeader)
+		}
 	}
 	return nil
 }

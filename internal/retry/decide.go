@@ -193,9 +193,9 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	case !r.knows(origin):
 		why := fmt.Sprintf("the topology %q has no work queue %q", r.topology.Name, origin)
 		return r.ToUnroutable(d, Decision{Queue: origin, Reason: f.reason, Cause: UnknownQueue}, why, now)
-	case r.twice(d):
+	case f.twice:
 		why := fmt.Sprintf("the exchange %s has no binding for the dead letters, which have %s=%d; run 'dlxctl apply'",
-			d.Exchange, r.topology.CountHeader, topology.DeadLetterCount)
+			r.backoff.RetryExchange, r.topology.CountHeader, topology.DeadLetterCount)
 		tried := Decision{Queue: origin, Reason: f.reason, Attempts: f.attempt, FirstFailedAt: f.first, Cause: Refused}
 		return r.ToUnroutable(d, tried, why, now)
 	}
@@ -329,6 +329,10 @@ type failure struct {
 	// trusted: it has been through a retry queue or a retry exchange of the topology, so its retry
 	// headers are true.
 	trusted bool
+	// twice: it was a dead letter of these rules already. The exchange has no binding for those, or
+	// has one for another count header, and would return the next one too, or lead it to a tier by the
+	// other header.
+	twice bool
 	// returned: it has not failed again, see [Rules.returned].
 	returned bool
 	// exchange and key are where the publisher sent it; known is whether the message
@@ -392,7 +396,9 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 	// RabbitMQ keeps an x-death of the publisher below its own entries: the newest one says by which
 	// exchange the message came (before 4.0, the publisher may have written that one too).
 	retried = retried && (!rejected || all[0]["exchange"] == topology.ReturnExchangeName(r.topology.Name))
-	f.trusted = ok && count > 0 && count <= absurdCount && retried && text(d.Headers[topology.HeaderQueue]) == origin
+	retried = retried && text(d.Headers[topology.HeaderQueue]) == origin
+	f.trusted = ok && count > 0 && count <= absurdCount && retried
+	f.twice = ok && count == topology.DeadLetterCount && retried // what is published again has no x-death
 	if f.trusted {
 		f.attempt = count + 1
 		if n, ok := attempts(d.Headers); ok { // a consumer that asked for a wait chose the tier, and so the count

@@ -41,6 +41,8 @@ func (r Rules) readReturned(d Message, origin string, now time.Time) failure {
 		origin: origin, reason: topology.ReasonUnknown, attempt: 1, first: now.UTC().Format(topology.HeaderTime),
 		trusted: d.Headers[topology.HeaderQueue] == origin, returned: true, exchange: d.Exchange, key: d.Key, known: true,
 	}
+	count, ok := topology.Integer(d.Headers[r.topology.CountHeader])
+	f.twice = d.Exchange == r.backoff.RetryExchange && ok && count == topology.DeadLetterCount
 	if !f.trusted {
 		return f
 	}
@@ -131,11 +133,4 @@ func (r Rules) expires(d Message, f failure, next step, now time.Time) bool {
 	}
 	left := time.Duration(min(ms, topology.MaxDelay.Milliseconds())) * time.Millisecond
 	return !f.within(left-r.wait(next), now)
-}
-
-// twice reports whether d returned as a dead letter of these rules: the exchange has no binding for
-// dead letters, or has one for another count header, and would return the next one too.
-func (r Rules) twice(d Message) bool {
-	count, ok := topology.Integer(d.Headers[r.topology.CountHeader])
-	return d.Exchange == r.backoff.RetryExchange && ok && count == topology.DeadLetterCount
 }

@@ -1,0 +1,78 @@
+package processor_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/processor"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// supervise runs the processor of a file that may change until the test ends.
+func (s *stage) supervise(t *testing.T, p *processor.Processor) (replace func(file string)) {
+	t.Helper()
+	var content atomic.Pointer[string]
+	content.Store(&s.file)
+	supervisor := processor.Supervisor{Log: p.Log, Read: func() (processor.Snapshot, error) {
+		file := *content.Load()
+		return processor.Snapshot{Content: file, Processors: func() ([]processor.Processor, error) {
+			next := *p
+			var err error
+			next.Topology, err = compile(file)
+			return []processor.Processor{next}, err
+		}}, nil
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- supervisor.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return func(file string) { content.Store(&file) }
+}
+
+// keeps waits until a changed file is refused for a reason.
+func (j *journal) keeps(t *testing.T, why string) {
+	t.Helper()
+	brokertest.Eventually(t, "the previous file to stay in effect", func() bool {
+		if lines := j.with("files changed and are in effect"); len(lines) > 0 {
+			t.Fatal(lines)
+		}
+		return len(j.with("keeping the previous ones")) > 0
+	})
+	if lines := j.with("keeping the previous ones"); !strings.Contains(lines[0], why) {
+		t.Errorf("the log says %q", lines)
+	}
+}
+
+// A watched file with another count header is in effect only where no processor runs: the broker
+// still chooses tiers by the previous one. Messages that wait, and new ones, end as dead letters.
+func TestAWatchedCountHeaderChanges(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, tiersOf(topology.Quorum, "[1s, 50ms]"))
+	p := s.processor(t)
+	p.Monitor = monitor.New("test")
+	log := listen(t, p)
+	replace := s.supervise(t, p)
+	rejectAll(t, s, "work")
+	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "waits"})
+	brokertest.Eventually(t, "a retry", func() bool { return p.Monitor.Totals().Retried > 0 })
+	replace(strings.Replace(s.file, "name: shop", "name: shop\ncountHeader: tries", 1))
+	log.keeps(t, "countHeader changes from count to tries")
+	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "new"})
+	for _, m := range s.buried(t, "work.dead", 2) {
+		if m.Headers["count"] != int32(-1) || m.Headers["retry-attempts"] != int64(3) {
+			t.Errorf("%s is dead with %v", m.MessageId, m.Headers)
+		}
+	}
+	s.allEmpty(t)
+}
