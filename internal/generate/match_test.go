@@ -2,6 +2,7 @@ package generate_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,5 +69,27 @@ queues:
 	}
 	if note := users["desk-reader"].Note; !strings.Contains(note, "takes write on the default exchange") {
 		t.Errorf("the note is %q", note)
+	}
+}
+
+// The processor may see whether the dead-letter queue of a match exists: it waits for that.
+func TestTheProcessorSeesDeadLettersOfAMatch(t *testing.T) {
+	t.Parallel()
+	compiled := spectest.Compile(t, `version: 1
+name: shop
+backoff: {standard: {tiers: [10s]}}
+queues:
+  - {match: '^svc[.]', external: true, backoff: standard, dead: {queue: graveyard}}
+  - {match: '^sys[.]', external: true, backoff: standard}
+`)
+	for _, g := range generate.Rights(compiled) {
+		if g.User != "processor" {
+			continue
+		}
+		for _, queue := range []string{"graveyard", `shop\.dead`} {
+			if !slices.Contains(g.Write, queue) {
+				t.Errorf("it has no right on %s: %v", queue, g.Write)
+			}
+		}
 	}
 }

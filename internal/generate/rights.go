@@ -166,9 +166,9 @@ func migrating(t topology.Compiled) Grant {
 
 // processing reads the failed queues and publishes to the exchanges that pick
 // the tier, or to the exchange for unroutable messages. It needs any right on the
-// retry queues, on the levels of delays, and on those queues to which queues retry, to see that
-// they exist, which 4.3 tells no one else: write permits to bind them. What is due it publishes to
-// the exchanges of the file.
+// retry queues, on the levels of delays, on those queues to which queues retry, and on the
+// dead-letter queues of matches, to see that they exist, which 4.3 tells no one else: write permits
+// to bind them. What is due it publishes to the exchanges of the file.
 func processing(t topology.Compiled) Grant {
 	g := Grant{User: "processor", Purpose: "process"}
 	for _, l := range t.Backoffs {
@@ -198,6 +198,11 @@ func processing(t topology.Compiled) Grant {
 	}
 	if len(t.Matches) > 0 { // to bind the queues that no apply has seen
 		g.Write = append(g.Write, covered(t)...)
+		for _, m := range t.Matches {
+			if dead := exactly(m.DeadLetterQueue); !slices.Contains(g.Write, dead) {
+				g.Write = append(g.Write, dead)
+			}
+		}
 		g.Read = append(g.Read, exactly(topology.ReturnExchangeName(t.Name)))
 	}
 	return g

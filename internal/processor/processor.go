@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -207,7 +208,7 @@ func withFix(err error) error {
 }
 
 // check fails with broker.ErrNotFound if the broker lacks what a backoff needs: its failed queue,
-// its exchange, the queues of its tiers, and those to which its work queues retry. Processed
+// its exchange, the queues of its tiers, and those to which its messages are addressed. Processed
 // without one of these, messages that should go there would be dead letters, or in the unroutable
 // queue. RabbitMQ 4.3 tells only users with a right on such queues which exist: others go on, as
 // retries need no such right.
@@ -226,21 +227,34 @@ func check(ctx context.Context, conn *amqp.Conn, t topology.Compiled, b topology
 			return err
 		}
 	}
-	asked := map[string]bool{}
-	for _, w := range t.WorkQueues {
-		if w.Backoff != b.Name || w.RetryTo == "" || asked[w.RetryTo] {
-			continue
-		}
-		asked[w.RetryTo] = true
-		_, err := conn.MessagesReady(w.RetryTo)
+	for _, queue := range targets(t, b) {
+		_, err := conn.MessagesReady(queue)
 		if errors.Is(err, broker.ErrForbidden) {
-			log.WarnContext(ctx, "whether a queue of retryTo exists is not known: without it, retries go to the unroutable queue; "+
-				"'dlxctl rights' prints the right to see it", "queue", w.RetryTo, "error", err)
+			log.WarnContext(ctx, "whether a queue of retryTo, or of dead of a match, exists is not known: without it, "+
+				"messages for it go to the unroutable queue; 'dlxctl rights' prints the right to see it", "queue", queue, "error", err)
 		} else if err != nil {
 			return err
 		}
 	}
 	return checkExchange(conn, b.RetryExchange)
+}
+
+// targets returns the queues by whose names messages of a backoff are addressed, other than those
+// in which they failed: those to which queues retry, and the dead-letter queues of matches.
+func targets(t topology.Compiled, b topology.Backoff) []string {
+	var out []string
+	for _, w := range t.WorkQueues {
+		if w.Backoff == b.Name && w.RetryTo != "" {
+			out = append(out, w.RetryTo)
+		}
+	}
+	for _, m := range t.Matches {
+		if m.Backoff == b.Name {
+			out = append(out, m.DeadLetterQueue)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // checkExchange fails with broker.ErrNotFound if an exchange does not exist.

@@ -76,3 +76,29 @@ func TestAWatchedCountHeaderChanges(t *testing.T) {
 	}
 	s.allEmpty(t)
 }
+
+// A watched file that gives a match a dead-letter queue which is not there is not in effect before
+// it is applied: dead letters go where the previous file says, and then where the new one does.
+func TestAWatchedMatchHasAnotherDeadLetterQueue(t *testing.T) {
+	t.Parallel()
+	s := newMatchStage(t)
+	s.declare(t, "svc.mine", topology.Quorum, nil, "events")
+	p := s.processor(t)
+	log := listen(t, p)
+	replace := s.supervise(t, p)
+	rejectAll(t, s, "svc.mine")
+	next := strings.Replace(matchFile, "external: true", "external: true, dead: {queue: graveyard}", 1)
+	replace(next)
+	log.keeps(t, "no queue 'graveyard'")
+	s.publish(t, "", "svc.mine", amqp091.Publishing{MessageId: "before"})
+	if m := s.bury(t, "shop.dead"); m.MessageId != "before" {
+		t.Errorf("shop.dead has %s", m.MessageId)
+	}
+	s.change(t, mustCompile(t, next))
+	log.says(t, "files changed and are in effect")
+	s.publish(t, "", "svc.mine", amqp091.Publishing{MessageId: "after"})
+	if m := s.bury(t, "graveyard"); m.MessageId != "after" {
+		t.Errorf("graveyard has %s", m.MessageId)
+	}
+	s.untilNothingIn(t, "shop.unroutable")
+}
