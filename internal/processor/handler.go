@@ -48,7 +48,7 @@ type handler struct {
 func (h *handler) Move(d amqp091.Delivery) relay.Move {
 	h.probe.Taken()
 	made := decide(h.knowing, d, time.Now())
-	h.outages.failed(made.Decision)
+	h.outages.failed(made.Decision, h.backoff)
 	if h.waits(made) {
 		// The broker reads the time of each message in milliseconds. Nothing is lost by it: the
 		// exchange leads to the queue that dead-letters what expires, and nowhere else. A message that

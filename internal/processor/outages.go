@@ -38,8 +38,9 @@ type deliveries struct {
 	work       topology.WorkQueue
 	backoff    topology.Backoff
 	window     *retry.Window
-	probe      *monitor.Probe
+	probe      *monitor.Probe // nil of one that only a newer file has
 	processors int64
+	seen       time.Time // when the statistics had the queue last
 	since      time.Time // when the outage began. Zero: there is none
 	before     bool      // the outage may have begun before
 	waited     int       // how often a message of the queue waited, since then, and did not die
@@ -77,26 +78,37 @@ func (p *Processor) newOutages(ctx context.Context, probes monitor.Probes) (*out
 // watch begins to look at the deliveries of a work queue.
 func (o *outages) watch(w topology.WorkQueue, b topology.Backoff, now time.Time) *deliveries {
 	q := &deliveries{
-		work: w, backoff: b, window: retry.NewWindow(*b.Outage, broker.Tick, now), probe: o.probes.Of(b.Name), processors: 1,
+		work: w, backoff: b, window: retry.NewWindow(*b.Outage, broker.Tick, now), processors: 1, seen: now,
+	}
+	if o.rules.Names(w.Name) {
+		q.probe = o.probes.Of(b.Name)
 	}
 	o.names = append(o.names, w.Name)
 	o.queues[w.Name] = q
 	return q
 }
 
-// of returns the deliveries of a work queue: one of the file, or one that a match of it covers, up
-// to a number. The caller holds the lock.
-func (o *outages) of(queue string) (*deliveries, bool) {
-	q, ok := o.queues[queue]
-	if ok || len(o.queues) >= mostAnswers+len(o.Topology.WorkQueues) || !o.rules.Covers(queue) {
+// of returns the deliveries of a work queue from which a message came by the failed queue of b:
+// also of one that a match of the file covers, or that only a newer file has, up to a number. The
+// caller holds the lock.
+func (o *outages) of(d retry.Decision, b topology.Backoff) (*deliveries, bool) {
+	q, ok := o.queues[d.Queue]
+	full := len(o.queues) >= mostAnswers+len(o.Topology.WorkQueues)
+	if ok || full || b.Outage == nil || d.Outcome == retry.Unroutable { // it may name a queue that does not exist
 		return q, ok
 	}
-	w := o.rules.WorkQueue(queue)
-	b, _ := o.Topology.Backoff(w.Backoff)
-	if b.Outage == nil {
-		return nil, false
+	return o.watch(o.rules.WorkQueue(d.Queue), b, time.Now()), true
+}
+
+// forget drops a queue that the statistics no longer have: it is deleted, and others need its
+// place. The caller holds the lock.
+func (o *outages) forget(ctx context.Context, q *deliveries, now time.Time) {
+	if !q.since.IsZero() {
+		o.ends(ctx, q, now.Sub(q.since))
 	}
-	return o.watch(w, b, time.Now()), true
+	q.probe.Forget(q.work.Name)
+	delete(o.queues, q.work.Name)
+	o.names = slices.DeleteFunc(o.names, func(name string) bool { return name == q.work.Name })
 }
 
 // begin reads the first statistics.
@@ -169,7 +181,14 @@ func (o *outages) count(ctx context.Context, counted map[string]management.Deliv
 	defer o.mu.Unlock()
 	shares := o.shares()
 	for name, q := range o.queues {
-		s, failed := counted[name], counted[q.backoff.FailedQueue]
+		s, there := counted[name]
+		if _, named := o.Topology.WorkQueue(name); there || named {
+			q.seen = now
+		} else if now.Sub(q.seen) > retry.Unsure(broker.Tick) {
+			o.forget(ctx, q, now)
+			continue
+		}
+		failed := counted[q.backoff.FailedQueue]
 		q.processors = max(1, failed.Consumers)
 		q.window.Count(retry.Statistics{
 			Delivered: s.Delivered, Acknowledged: s.Acknowledged,
@@ -250,25 +269,25 @@ func (o *outages) notify(q *deliveries, event, what string) {
 	}, notify.Message{})
 }
 
-// state returns what is known about a work queue, as [retry.Rules.Knowing] says. One that only a
-// newer file has is never in outage.
+// state returns what is known about a work queue, as [retry.Rules.Knowing] says. Of one whose first
+// message this is, or for which there is no place, nothing is known.
 func (o *outages) state(queue string) (retry.State, time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if q, ok := o.of(queue); ok {
+	if q, ok := o.queues[queue]; ok {
 		return q.window.State(time.Now())
 	}
-	return retry.Working, time.Time{}
+	return retry.NotKnown, time.Time{}
 }
 
-// failed notes a message that came to a failed queue.
-func (o *outages) failed(d retry.Decision) {
+// failed notes a message that came to the failed queue of b.
+func (o *outages) failed(d retry.Decision, b topology.Backoff) {
 	if o == nil {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if q, ok := o.of(d.Queue); ok {
+	if q, ok := o.of(d, b); ok {
 		q.window.Failed(d.Evidence)
 	}
 }

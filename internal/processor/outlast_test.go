@@ -25,6 +25,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -806,4 +807,51 @@ func TestManyQueuesInOutage(t *testing.T) {
 		return told == 2000/(len(long)+len("-00")+len("2026-11-27T02:10:00Z")+6)
 	}, func() string { return fmt.Sprint(told) })
 	log.calm(t)
+}
+
+// Of a queue that the processor does not know yet no message dies at once: of one that only a newer
+// file has, and of one that a match covers, after a thousand names that do not exist.
+func TestAnUnknownQueueMakesNoDeadLetters(t *testing.T) {
+	t.Parallel()
+	file := outageFile("{}")
+	covered := "  - {match: '^svc[.]', external: true}\n"
+	for queue, dead := range map[string]string{"later": "later.dead", "svc.last": "shop.dead"} {
+		t.Run(queue, func(t *testing.T) {
+			t.Parallel()
+			target := brokertest.VHost(t)
+			before, after := file, file+"  - {name: later}\n"
+			if queue == "svc.last" {
+				if !target.AtLeast("4.0") {
+					t.Skip("before 4.0, match is refused")
+				}
+				before, after = file+covered, file+covered
+			}
+			s := newStageOn(t, target, spec.Source{Name: "topology.yaml", Data: []byte(before)},
+				func(string) (string, bool) { return "", false })
+			p := s.processor(t)
+			p.Log = s.quiet()
+			run(t, p)
+			s.apply(t, mustCompile(t, after))
+			if queue == "svc.last" {
+				for i := range 1100 {
+					s.publish(t, "shop.standard.failed", fmt.Sprint("@svc.", i), amqp091.Publishing{})
+				}
+				brokertest.Eventually(t, "all to be unroutable", func() bool { return s.ready(t, "shop.unroutable") == 1100 })
+				s.declare(t, queue, topology.Quorum, nil)
+			}
+			s.publish(t, "", queue, amqp091.Publishing{MessageId: "m"})
+			for range 3 {
+				reject(t, s.take(t, queue))
+			}
+			brokertest.Eventually(t, "it to come back", func() bool {
+				if s.ready(t, dead) > 0 {
+					t.Fatal("it is a dead letter")
+				}
+				return s.ready(t, queue) == 1
+			})
+			if m := s.bury(t, queue); m.Headers["retry-unsure-since"] == nil || m.Headers["retry-attempts"] != int64(2) {
+				t.Errorf("it comes back with %v", m.Headers)
+			}
+		})
+	}
 }

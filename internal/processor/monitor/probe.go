@@ -288,6 +288,16 @@ func (p *Probe) Outage(queue string, out bool) {
 	p.outages[queue] = out
 }
 
+// Forget records that nothing is known of a work queue any more.
+func (p *Probe) Forget(queue string) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.outages, queue)
+}
+
 // Statistics records whether those that tell of outages could be read.
 func (p *Probe) Statistics(read bool) {
 	if p == nil {

@@ -1,0 +1,82 @@
+package processor
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/retry"
+	"github.com/dlxctl/dlxctl/internal/spec"
+)
+
+// unreadable returns the outages of a file with a match, whose statistics cannot be read.
+func unreadable(t *testing.T) *outages {
+	t.Helper()
+	c, _, err := spec.Load([]spec.Source{{Name: "topology.yaml", Data: []byte(`
+version: 1
+name: shop
+defaults: {backoff: standard}
+backoff: {standard: {tiers: [1s], outage: {}}}
+queues: [{name: billing}, {match: '^svc\.', external: true}]
+`)}}, func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := broker.Config{URL: "amqp://127.0.0.1:1", API: "http://127.0.0.1:1"}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Processor{Topology: c, Endpoint: e, Log: slog.New(slog.DiscardHandler)}
+	o, err := p.newOutages(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.api.Close)
+	return o
+}
+
+// A queue of which nothing is known is never taken for one that works, however many there are, and
+// also if only a newer file has it.
+func TestWhatIsNotKnownOfAQueue(t *testing.T) {
+	t.Parallel()
+	o := unreadable(t)
+	for i := range mostAnswers + 10 {
+		o.failed(retry.Decision{Queue: fmt.Sprint("svc.", i), Evidence: retry.Evidence{Failed: true}}, o.Topology.Backoffs[0])
+	}
+	for _, queue := range []string{"billing", "svc.0", fmt.Sprint("svc.", mostAnswers+5), "other"} {
+		if state, since := o.state(queue); state != retry.NotKnown || !since.IsZero() {
+			t.Errorf("%s: state %d since %s", queue, state, since)
+		}
+	}
+	if n := len(o.queues); n != mostAnswers+1 {
+		t.Errorf("%d queues are looked at", n)
+	}
+}
+
+// Queues that the statistics no longer have leave room for others after a minute. Those of the file
+// stay, and what is unroutable takes no room.
+func TestDeletedQueuesAreForgotten(t *testing.T) {
+	t.Parallel()
+	o := unreadable(t)
+	names := len(o.names)
+	failed := func(queue string, outcome retry.Outcome) {
+		o.failed(retry.Decision{Queue: queue, Outcome: outcome}, o.Topology.Backoffs[0])
+	}
+	for _, queue := range []string{"svc.gone", "svc.there", "later"} {
+		failed(queue, retry.Retried)
+	}
+	failed("svc.never", retry.Unroutable)
+	there := map[string]management.Deliveries{"svc.there": {Delivered: 1}}
+	now := time.Now()
+	o.count(t.Context(), there, now)
+	if len(o.queues) != 4 {
+		t.Errorf("after a moment %d queues are looked at", len(o.queues))
+	}
+	o.count(t.Context(), there, now.Add(2*time.Minute))
+	if _, ok := o.queues["svc.there"]; !ok || len(o.queues) != 2 || len(o.names) != names+1 {
+		t.Errorf("after two minutes: %v", o.names)
+	}
+}
