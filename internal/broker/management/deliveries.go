@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -27,6 +28,9 @@ type Deliveries struct {
 // longestFilter is how many bytes of a path choose queues at most. RabbitMQ refuses paths of 8,000.
 const longestFilter = 4000
 
+// longestPage is how many queues RabbitMQ lists in a page at most.
+const longestPage = 500
+
 // Deliveries reads what is counted of these queues, in one request. Those that do not exist are not
 // in the result. The numbers are up to 10 seconds late.
 func (m *Client) Deliveries(ctx context.Context, queues []string) (map[string]Deliveries, error) {
@@ -39,10 +43,10 @@ func (m *Client) Deliveries(ctx context.Context, queues []string) (map[string]De
 	var list []row
 	path := "queues/" + url.PathEscape(m.vhost) +
 		"?columns=name,consumers,messages,message_stats.deliver_get,message_stats.ack,message_stats.publish"
-	chosen := "&page=1&page_size=500&use_regex=true&name=" +
+	chosen := "&page=1&page_size=" + strconv.Itoa(longestPage) + "&use_regex=true&name=" +
 		url.QueryEscape("^("+strings.Join(text.Each(queues, regexp.QuoteMeta), "|")+")$")
 	var err error
-	if len(chosen) > longestFilter {
+	if len(chosen) > longestFilter || len(queues) > longestPage {
 		err = m.get(ctx, &list, path)
 	} else {
 		page := struct {
