@@ -1,6 +1,7 @@
 package desk_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -242,25 +243,31 @@ func TestLooksRefuseHarm(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
 	d := deskOf(t, target)
+	rejects := amqp091.Table{"x-overflow": "reject-publish"}
 	for name, tc := range map[string]struct {
 		args     amqp091.Table
 		policy   map[string]any
 		operator map[string]any
 		messages int
 		text     string // empty: it does not refuse
+		quorum   string // the same of a quorum queue, which limits returns
 	}{
 		"full-argument":    {args: amqp091.Table{"x-max-length": int64(10)}, text: "drops its oldest messages when it is full, and has room for 0 more of 10"},
-		"full-policy":      {policy: map[string]any{"max-length": 15}, text: "look at no more than 5"},
+		"full-policy":      {policy: map[string]any{"max-length": 15}, text: "look at no more than 5, or raise max-length"},
 		"full-operator":    {operator: map[string]any{"max-length": 12}, text: "room for 2 more of 12"},
 		"few":              {policy: map[string]any{"max-length": 15}, messages: 5},
 		"roomy":            {args: amqp091.Table{"x-max-length": int64(100)}},
-		"rejects":          {args: amqp091.Table{"x-max-length": int64(10), "x-overflow": "reject-publish"}},
+		"rejects":          {args: rejects, policy: map[string]any{"max-length": 10}, quorum: "keep out"},
+		"rejects-roomy":    {args: amqp091.Table{"x-max-length": int64(20), "x-overflow": "reject-publish"}},
 		"single":           {args: amqp091.Table{"x-single-active-consumer": true}, text: "single active consumer"},
 		"with-ttl":         {args: amqp091.Table{"x-message-ttl": int64(3600000)}},
-		"rejects-operator": {args: amqp091.Table{"x-overflow": "reject-publish"}, operator: map[string]any{"max-length": 10}},
+		"rejects-operator": {args: rejects, operator: map[string]any{"max-length": 10}, quorum: "keep out"},
 	} {
 		for _, kind := range queueKinds() {
 			queue := kind + "-" + name
+			if kind == "quorum" {
+				tc.text = cmp.Or(tc.quorum, tc.text)
+			}
 			args := amqp091.Table{"x-queue-type": kind}
 			maps.Copy(args, tc.args)
 			setPolicy(t, target, "policies", queue, tc.policy)

@@ -69,8 +69,13 @@ func lookRefusals() map[refusal]func() error {
 			topology.Arguments{topology.ArgMaxLength: int64(15)}, ten, 0, 0),
 		{"an unknown size", "queue q drops its oldest messages when it has more than 1000 bytes, and its size is not known yet; try again in 10 seconds"}: queue(
 			topology.Arguments{topology.ArgMaxLengthBytes: int64(1000)}, topology.Usage{Ready: 10}, 0, 0),
-		{"a limit in bytes", "queue q drops its oldest messages when it is full, and has room for 100 bytes more of 1000: what arrives during the look could push out what comes back; raise x-max-length-bytes, or set overflow to reject-publish"}: queue(
+		{"a limit in bytes", "queue q drops its oldest messages when it is full, and has room for 100 bytes more of 1000: what arrives during the look could push out what comes back; raise max-length-bytes, or set overflow to reject-publish, in the policy or the arguments of the queue"}: queue(
 			topology.Arguments{topology.ArgMaxLengthBytes: int64(1000)}, ten, 0, 0),
+		{"a queue that rejects when it is full", "queue q rejects messages when it is full, and has room for 5 more of 15: what arrives during the look could keep out the copy of a message that has used up its returns; look at no more than 5, or raise max-length in the policy or the arguments of the queue; or raise the limit by a policy (delivery-limit), or consume the message"}: queue(
+			topology.Arguments{
+				topology.ArgQueueType: topology.Quorum, topology.ArgMaxLength: int64(15),
+				topology.ArgOverflow: topology.RejectPublish,
+			}, ten, 0, 0),
 		{"a spent delivery limit", "the first message of queue q can be returned 1 time more before the broker drops or dead-letters it (delivery limit 20), and a look returns it; raise the limit by a policy (delivery-limit), or consume the message"}: queue(
 			topology.Arguments{topology.ArgQueueType: topology.Quorum}, ten, 0, 18),
 		{"a delayed retry", "queue q withholds what is returned to it for 1m or longer (delayed-retry-type all), and a look would hide its messages for that time; set delayed-retry-type: disabled for it by a policy"}: queue(

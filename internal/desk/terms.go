@@ -132,34 +132,44 @@ func (t *terms) delayText() string {
 
 // refuseDropping refuses a queue that drops its oldest messages when it is full, if what arrives
 // during the look could push out what comes back.
+//
+// It also refuses one that rejects messages then, if the look may have to copy one to its tail:
+// those that are held do not count, so the look makes room for publishers that wait. Only a look
+// that takes first holds what they send.
 func (t *terms) refuseDropping(wanted, ready int) error {
 	if t.records {
 		return nil
 	}
+	does, harm, fix := "drops its oldest messages", "push out what comes back", ", or set overflow to reject-publish,"
 	messages, bytes := policy.DropsHead(t.effective)
+	copies := t.limited && !t.first
+	if copies {
+		fix = ""
+	}
+	fix += " in the policy or the arguments of the queue"
+	if copies && messages+bytes == 0 {
+		messages, bytes = policy.LengthLimits(t.effective)
+		does, harm = "rejects messages", "keep out the copy of a message that has used up its returns"
+		fix += "; or " + t.raise()
+	}
 	all := max(int64(ready), t.usage.Ready) + t.usage.Unacknowledged
 	if free := messages - all; messages > 0 && free < int64(wanted) {
-		return refusef("queue %s drops its oldest messages when it is full, and has room for %d more of %d: what arrives during the look could push out what comes back; %s",
-			text.Name(t.queue.Name), max(0, free), messages, fewer(free))
+		fewer := ""
+		if free > 0 {
+			fewer = fmt.Sprintf("look at no more than %d, or ", free)
+		}
+		return refusef("queue %s %s when it is full, and has room for %d more of %d: what arrives during the look could %s; %sraise max-length%s",
+			text.Name(t.queue.Name), does, max(0, free), messages, harm, fewer, fix)
 	}
 	if bytes > 0 && t.usage.Bytes == 0 && ready > 0 {
-		return refusef("queue %s drops its oldest messages when it has more than %d bytes, and its size is not known yet; try again in 10 seconds",
-			text.Name(t.queue.Name), bytes)
+		return refusef("queue %s %s when it has more than %d bytes, and its size is not known yet; try again in 10 seconds",
+			text.Name(t.queue.Name), does, bytes)
 	}
 	if free := bytes - t.usage.Bytes; bytes > 0 && free < t.usage.Bytes {
-		return refusef("queue %s drops its oldest messages when it is full, and has room for %d bytes more of %d: what arrives during the look could push out what comes back; raise x-max-length-bytes, or set overflow to reject-publish",
-			text.Name(t.queue.Name), max(0, free), bytes)
+		return refusef("queue %s %s when it is full, and has room for %d bytes more of %d: what arrives during the look could %s; raise max-length-bytes%s",
+			text.Name(t.queue.Name), does, max(0, free), bytes, harm, fix)
 	}
 	return nil
-}
-
-// fewer says what to do about a length limit.
-func fewer(free int64) string {
-	const fix = "raise max-length, or set overflow to reject-publish, in the policy or the arguments of the queue"
-	if free > 0 {
-		return fmt.Sprintf("look at no more than %d, or %s", free, fix)
-	}
-	return fix
 }
 
 // refuseSpent refuses a queue whose first message was returned too often.

@@ -88,6 +88,11 @@ func DropsHead(effective topology.Arguments) (messages, bytes int64) {
 	if strings.HasPrefix(overflow, "reject-publish") {
 		return 0, 0
 	}
+	return LengthLimits(effective)
+}
+
+// LengthLimits is DropsHead for any overflow: how much a queue may have when it is full.
+func LengthLimits(effective topology.Arguments) (messages, bytes int64) {
 	messages, _ = effective[topology.ArgMaxLength].(int64)
 	bytes, _ = effective[topology.ArgMaxLengthBytes].(int64)
 	return messages, bytes
