@@ -6,6 +6,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -117,3 +118,10 @@ func LogOf(d *Desk) topology.Queue { return d.log() }
 
 // Keep writes the record of a run.
 func (d *Desk) Keep(ctx context.Context, e EndedRun) { d.keep(ctx, e) }
+
+// LookIn is Look for a virtual host in a state.
+func (d *Desk) LookIn(
+	ctx context.Context, state topology.State, queue string, o LookOptions, visit func(deadletter.Message) error,
+) (Looked, error) {
+	return d.lookIn(ctx, state, queue, o, visit)
+}

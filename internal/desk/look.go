@@ -68,6 +68,8 @@ type look struct {
 	// expiring is how many messages have an expiration of their own.
 	expiring int
 	rescued  int
+	// unsaved is why a message that the broker drops on its return could not be copied.
+	unsaved error
 	// watches end the look when it stands still.
 	watches []watch
 }
@@ -237,7 +239,12 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 		o.Messages = l.wanted()
 	}
 	var h *amqp.Holder
-	o.Beyond = func(m amqp.Held) error { return l.keep(context.WithoutCancel(ctx), h, m) }
+	o.Beyond = func(m amqp.Held) error {
+		if err := l.keep(context.WithoutCancel(ctx), h, m); l.unsaved == nil {
+			return err
+		}
+		return nil // unsaved is reported below
+	}
 	h = l.conn.Holder(l.done.Queue, o)
 	within, cancel := l.within(ctx, 1)
 	defer cancel()
@@ -253,6 +260,8 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 		released = nil
 	}
 	switch {
+	case l.unsaved != nil: // also where the look has ended before
+		err = l.unsaved
 	case isEnd(err):
 		err = nil
 	case errors.Is(err, broker.ErrInUse):
@@ -322,10 +331,19 @@ func (l *look) keep(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
 	if l.rescuer == nil || !l.terms.drops(count) {
 		return nil
 	}
-	if err := l.rescuer.copy(ctx, m.Delivery); err != nil {
-		return fmt.Errorf("%s has used up the returns that queue %s allows, and could not be copied to its tail: %w",
-			l.desk.called(m.Delivery, l.done.Queue), text.Name(l.done.Queue), err)
+	if l.unsaved != nil { // the confirm of that copy may still come, and look like one of this copy
+		return l.unsaved
 	}
+	// It is held as long as a look may last: the alarm may end for which the broker accepts nothing.
+	for _, w := range l.watches {
+		w.timer.Stop()
+	}
+	if err := l.rescuer.copy(ctx, m.Delivery, l.time()); err != nil {
+		l.unsaved = fmt.Errorf("%s has used up the returns that queue %s allows, and could not be copied to its tail: %w",
+			l.desk.called(m.Delivery, l.done.Queue), text.Name(l.done.Queue), err)
+		return l.unsaved
+	}
+	l.goesOn()
 	l.rescued++
 	return h.Ack(m) // nothing is lost: the broker has confirmed the copy in the same queue
 }

@@ -237,6 +237,7 @@ func heldElsewhere() map[string]string {
 		"the dead letters of %s go to %s, and":       "TestPullRefusalsWithoutAFile",
 		"comments need a topology file":              "TestThePageWithoutAFile",
 		"it is being replaced under its name, and":   "TestAReturnWaitsForAReplacement",
+		"the broker accepts no messages at":          "TestLooksDuringAnAlarm",
 		"queue %s has priorities":                    "TestPullRefusals",
 		"queue %s has %s ready and %s, and no more":  "TestPullRefusals",
 	}

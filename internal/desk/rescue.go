@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"maps"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -16,6 +17,9 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
+// probeTime is how long the broker may take to show that it accepts messages.
+const probeTime = 10 * time.Second
+
 // rescuer copies messages that the broker would drop on their return to the tail of their queue.
 type rescuer struct {
 	conn  *amqp.Conn
@@ -23,17 +27,27 @@ type rescuer struct {
 	queue string
 }
 
-// newRescuer connects, and refuses if the user could not copy a message. Nothing is copied to find
-// that out: a mandatory message to a queue that cannot exist comes back.
+// newRescuer connects, and refuses if no message could be copied: the user may not, or the broker
+// accepts none. Nothing is copied to find that out: a mandatory message to a queue that cannot
+// exist comes back. During an alarm a connection still accepts its first one (4.3.6, measured).
 func newRescuer(ctx context.Context, e broker.Endpoint, t terms) (*rescuer, error) {
+	if t.alarm != "" {
+		return nil, t.refuseAlarm(t.alarm)
+	}
 	e.ConnectionName = "dlxctl looks at " + t.queue.Name + " (copies)"
 	conn, err := amqp.Dial(ctx, e)
 	if err != nil {
 		return nil, err
 	}
 	r := &rescuer{conn: conn, queue: t.queue.Name}
-	if r.out, err = conn.Publisher(1); err == nil {
-		_, err = r.out.PublishOne(ctx, "", "dlxctl-no-queue-"+rand.Text(), amqp091.Publishing{})
+	probe, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	r.out, err = conn.Publisher(1)
+	for i := 0; i < 2 && err == nil; i++ {
+		_, err = r.out.PublishOne(probe, "", "dlxctl-no-queue-"+rand.Text(), amqp091.Publishing{})
+	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = t.refuseAlarm("it has not confirmed one in " + text.Duration(probeTime))
 	}
 	if closed, ok := errors.AsType[*amqp.ClosedError](err); ok && closed.Code == amqp091.AccessRefused {
 		err = refusef("the broker drops or dead-letters a message of queue %s that was returned %d times, and a look returns messages; user %s may not publish to the default exchange, so dlxctl could not save such a message; raise the limit by a policy (delivery-limit), or grant write on amq.default",
@@ -46,16 +60,27 @@ func newRescuer(ctx context.Context, e broker.Endpoint, t terms) (*rescuer, erro
 	return r, nil
 }
 
-func (r *rescuer) close() { _ = r.conn.Close() } // everything on it is confirmed
+// refuseAlarm refuses a look because the broker accepts no messages.
+func (t *terms) refuseAlarm(why string) error {
+	return refusef("the broker accepts no messages at the moment (%s), so dlxctl could not save one of queue %s that has used up its returns (delivery limit %d); end the alarm of the broker first, or %s",
+		why, text.Name(t.queue.Name), t.limit, t.raise())
+}
 
-// copy publishes a message to the tail of its queue, and waits for the confirm.
-func (r *rescuer) copy(ctx context.Context, d amqp091.Delivery) error {
+func (r *rescuer) close() { _ = r.conn.Close() } // what is not confirmed was reported
+
+// copy publishes a message to the tail of its queue, and waits that long for the confirm.
+func (r *rescuer) copy(ctx context.Context, d amqp091.Delivery, most time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	headers := deadletter.Unaddressed(d.Headers) // CC and BCC would route it to other queues too
 	maps.DeleteFunc(headers, func(name string, _ any) bool { return topology.IsDeliveryCount(name) })
 	message := relay.Republish(d, headers)
 	message.Expiration = d.Expiration
 	refused, err := r.out.PublishOne(ctx, "", r.queue, message)
-	if err == nil && refused != "" {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		err = errors.New("the broker has not accepted it in " + text.Duration(most))
+	case err == nil && refused != "":
 		err = errors.New(refused)
 	}
 	return err

@@ -39,6 +39,8 @@ type terms struct {
 	// Empty: none.
 	delayed  string
 	withheld time.Duration
+	// alarm is why the broker accepts no messages. Empty: it accepts some, or that is not known.
+	alarm string
 	// records: the queue has the records of runs alone, of which the broker may drop any.
 	records bool
 }
@@ -59,7 +61,7 @@ func termsOf(state topology.State, queue string) (terms, error) {
 	t := terms{
 		queue: q, usage: state.Usage[queue],
 		effective: policy.Effective(state, q),
-		modern:    state.AtLeast(4, 3),
+		modern:    state.AtLeast(4, 3), alarm: state.Alarm,
 	}
 	owner, _ := topology.Owner(q.Arguments)
 	t.records = topology.IsLog(survey.DeskOwner(owner), q)

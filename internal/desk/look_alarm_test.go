@@ -1,0 +1,122 @@
+package desk_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// While the broker accepts no messages, because of an alarm, a look does not give back a message
+// that the broker would drop then, and of which it has no copy. A look that begins during the alarm
+// is refused, and none hangs.
+func TestLooksDuringAnAlarm(t *testing.T) {
+	t.Parallel()
+	node := brokertest.Node(t)
+	target := node.VHost(t)
+	filledQueue(t, target, "dlq", 4, amqp091.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(20)})
+	calm, err := deskOf(t, target).Management.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if target.AtLeast("4.3") { // before, each queue counts for itself
+		t.Run("that passes", func(t *testing.T) { lookThroughAnAlarm(t, node) })
+		t.Run("that lasts", func(t *testing.T) { lookUnderAnAlarm(t, node) })
+	}
+	node.Alarm(t, true)
+	ignore := func(deadletter.Message) error { return nil }
+	for name, look := range map[string]func(context.Context, *desk.Desk) error{
+		"that is known": func(ctx context.Context, d *desk.Desk) error {
+			_, err := d.Look(ctx, "dlq", desk.LookOptions{}, ignore)
+			return err
+		},
+		"that is not known": func(ctx context.Context, d *desk.Desk) error {
+			_, err := d.LookIn(ctx, calm, "dlq", desk.LookOptions{}, ignore)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			began := time.Now()
+			err := look(ctx, deskOf(t, target))
+			if !errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), "accepts no messages") {
+				t.Errorf("error %v", err)
+			}
+			t.Logf("after %s: %v", time.Since(began), err)
+		})
+	}
+}
+
+// alarmPause is how long a look under an alarm may stand still.
+const alarmPause = 4 * time.Second
+
+// spentUnderAlarm looks at a queue with two messages above the limit. The alarm begins while they
+// are held: the times of its begin and the end of the look are sent.
+func spentUnderAlarm(
+	t *testing.T, node *brokertest.Server, o desk.LookOptions,
+) (target brokertest.Target, alarmed chan time.Time, ended chan lookEnd) {
+	t.Helper()
+	target, alarmed, ended = node.VHost(t), make(chan time.Time, 1), make(chan lookEnd, 1)
+	spentQueue(t, target, amqp091.Table{"x-delivery-limit": int64(3)}, 1, 1, 5, 5)
+	go func() {
+		l, err := deskOf(t, target).Pausing(alarmPause).Look(t.Context(), "dlq", o, func(m deadletter.Message) error {
+			if m.Position == 1 {
+				node.Alarm(t, true)
+				alarmed <- time.Now()
+			}
+			return nil
+		})
+		ended <- lookEnd{l, err}
+	}()
+	return target, alarmed, ended
+}
+
+type lookEnd struct {
+	desk.Looked
+	err error
+}
+
+// lookThroughAnAlarm looks while an alarm begins, which passes in the time of the look.
+func lookThroughAnAlarm(t *testing.T, node *brokertest.Server) {
+	t.Helper()
+	target, alarmed, ended := spentUnderAlarm(t, node, desk.LookOptions{})
+	began := <-alarmed
+	brokertest.Eventually(t, "the alarm to last", func() bool { return time.Since(began) > 4*alarmPause })
+	ch := target.Channel(t)
+	if ready := readyIn(t, ch, "dlq"); ready > 0 {
+		t.Errorf("%d messages were given back during the alarm", ready)
+	}
+	node.Alarm(t, false)
+	if e := <-ended; e.err != nil || e.Looked.Looked != 4 || !strings.Contains(e.Cost, "moved 2 messages to the tail") {
+		t.Errorf("looked at %d, cost %q, error %v", e.Looked.Looked, e.Cost, e.err)
+	}
+	brokertest.Eventually(t, "all messages", func() bool { return readyIn(t, ch, "dlq") == 4 })
+	if got := idsOf(consumedFrom(t, target, "dlq", 4)); !slices.Equal(got, numbersFrom(0, 4)) {
+		t.Errorf("the queue has %v", got)
+	}
+}
+
+// lookUnderAnAlarm looks while an alarm begins that lasts longer than the look may.
+func lookUnderAnAlarm(t *testing.T, node *brokertest.Server) {
+	t.Helper()
+	_, alarmed, ended := spentUnderAlarm(t, node, desk.LookOptions{Hold: alarmPause})
+	began := <-alarmed
+	select {
+	case e := <-ended:
+		if e.err == nil || !strings.Contains(e.err.Error(), "could not be copied") {
+			t.Errorf("the look ended with %v", e.err)
+		}
+		t.Logf("after %s: %v", time.Since(began), e.err)
+	case <-time.After(time.Minute):
+		t.Error("the look hangs")
+	}
+}
