@@ -31,7 +31,8 @@ func newDeskImport(a *app) *cobra.Command {
 		Long: `Put messages that 'dlxctl desk export --raw' copied into a queue, at its tail and in their
 order, with body, properties and headers as they were. Each is published as mandatory and
 confirmed. The user-id and the expiration are left out: the broker accepts only the user
-of the connection, and a message that expires would not stay.
+of the connection, and a message that expires would not stay. Exchange and routing key
+become those of the queue, unless headers have them too.
 
 import does not know what the queue has already: it puts a message there twice if the
 original is still in the queue. An import that was interrupted says how many messages are

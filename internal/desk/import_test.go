@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"strings"
 	"testing"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -97,5 +98,27 @@ func (s *shop) holdsAbout(t *testing.T, im desk.Imported, err error) {
 	})
 	if err == nil || n > im.Done+im.Doubtful {
 		t.Errorf("the queue has %d messages; the import says %+v, %v", n, im, err)
+	}
+}
+
+// An imported message has the address of its queue. A replay to the original address is refused, as
+// it would put the message into the queue from which it takes it.
+func TestAnImportedMessageIsNotReplayedIntoItsQueue(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	m := deadletter.Message{Delivery: amqp091.Delivery{MessageId: "1", Exchange: "events", RoutingKey: "order.a"}}
+	list := func(yield func(deadletter.Message, error) bool) { yield(m, nil) }
+	if _, err := s.desk.Import(t.Context(), "billing.dead", list, nil); err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.desk.Propose(t.Context(), desk.Request{
+		Action: desk.Replay, Queue: "billing.dead", Target: desk.Target{Original: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "do not tell where they were published; name a target with --to"
+	if text := strings.Join(p.Refusals, "\n"); !strings.Contains(text, want) || len(p.Reaches) > 0 {
+		t.Errorf("refusals %q, want %q; reaches %+v", text, want, p.Reaches)
 	}
 }

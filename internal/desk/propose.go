@@ -285,7 +285,7 @@ func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts, shown 
 	case t.Exchange != "" || t.Key != "":
 		named := address{t.Exchange, t.Key}
 		c.publish(original, facts, named, named)
-	case t.Original && facts.Exchange == "" && facts.Key == "":
+	case t.Original && facts.Exchange == "" && (facts.Key == "" || facts.Key == c.request.Queue): // or imported
 		c.doubts["do not tell where they were published; name a target with --to"]++
 	case t.Original:
 		c.publish(original, facts, address{facts.Exchange, facts.Key}, address{shown.Exchange, shown.Key})
