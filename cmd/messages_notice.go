@@ -34,18 +34,18 @@ func shown(t topology.Compiled, bodies, watch bool, log *slog.Logger) (func(noti
 			return nil, err
 		}
 	}
+	decoder := schemas.current
+	if !watch {
+		decoder = func(time.Time) *decode.Decoder { return schemas.decoder } // nothing changes it
+	}
 	return func(m notify.Message) notify.Shown {
-		decoder := schemas.decoder
-		if watch && m.Body != nil {
-			decoder = schemas.current(time.Now())
-		}
 		rules := redactors(m.Queue)
 		pass := rules.Begin(m.Headers)
 		out := notify.Shown{Masked: rules.Masks()}
 		if len(m.Body) > maxNoticeBody {
 			out.Note = fmt.Sprintf("the body is larger than %d KiB and is not decoded for a notice", maxNoticeBody>>10)
 		} else if m.Body != nil {
-			doc := pass.Document(decoder.Decode(decode.Input{
+			doc := pass.Document(decoder(time.Now()).Decode(decode.Input{
 				ContentType: m.ContentType, ContentEncoding: m.ContentEncoding, Type: m.Type, Key: m.Key, Queue: m.Queue,
 				Headers: m.Headers, Body: m.Body,
 			}))

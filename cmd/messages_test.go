@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -262,4 +263,33 @@ func TestNoticesFollowSchemas(t *testing.T) {
 			t.Errorf("after %s the body is %s, want %s, and the log has %q", step.after, doc.Text, step.want, log.String())
 		}
 	}
+}
+
+// With --watch, several failed queues may ask for notices while a schema is read again.
+func TestNoticesOfSeveralQueuesFollowSchemas(t *testing.T) {
+	t.Parallel()
+	folder := protoFolder(t)
+	file := filepath.Join(folder, "protos", "order.proto")
+	top := topology.Compiled{Messages: topology.Messages{
+		Protos: []string{"order.proto"}, ImportPaths: []string{filepath.Dir(file)},
+		Types: []topology.MessageType{{Type: "shop.Order"}},
+	}}
+	show, err := shown(top, true, true, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := []byte("syntax = \"proto3\"; package shop; message Order { string number = 1; }")
+	if err := os.WriteFile(file, source, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var queues sync.WaitGroup
+	for range 4 {
+		queues.Go(func() {
+			m := notify.Message{Body: []byte("\x0a\x03A-1")}
+			if got := show(m); !strings.Contains(got.Text, `"number"`) {
+				t.Errorf("a notice shows %q", got.Text)
+			}
+		})
+	}
+	queues.Wait()
 }

@@ -273,9 +273,8 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 			series := [2]string{p.topology, p.backoff}
 			unread[series] = max(unread[series], number(!*now))
 		}
-		for queue, out := range p.outagesNow() {
-			w := p.workQueues[queue]
-			series := [5]string{p.topology, p.backoff, queue, w.WorstSeverity(), w.Owner}
+		for w, out := range p.outagesNow() {
+			series := [5]string{p.topology, p.backoff, w.queue, w.severity, w.owner}
 			outages[series] = max(outages[series], number(out))
 		}
 	}

@@ -109,6 +109,42 @@ func TestTheTiersOfTheFile(t *testing.T) {
 	t.Error("there is no series")
 }
 
+// A scrape may come while a relay adopts queues of a match that outages are known of: without a
+// lock, Go ends the process.
+func TestAScrapeWhileQueuesAreAdopted(t *testing.T) {
+	t.Parallel()
+	m := New("")
+	p := m.Watch(topology.Compiled{
+		Name:     "shop",
+		Backoffs: []topology.Backoff{{Name: "slow", Outage: &topology.Outage{}}},
+	})[0]
+	p.Outage("svc.0", true)
+	adopted := make(chan struct{})
+	go func() {
+		defer close(adopted)
+		for i := range 100 {
+			p.Adopt(topology.WorkQueue{Name: fmt.Sprint("svc.", i), Severity: "page", Owner: "team"})
+		}
+	}()
+	for done := false; !done; {
+		select {
+		case <-adopted:
+			done = true
+		default:
+		}
+		families, err := m.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if got := fmt.Sprint(f.GetMetric()); done && f.GetName() == metricOutage &&
+				(!strings.Contains(got, `"page"`) || !strings.Contains(got, `"team"`)) {
+				t.Errorf("the series is %s", got)
+			}
+		}
+	}
+}
+
 // The label reason has the reasons that the processor gives, and one value for all others.
 func TestReasonLabels(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package monitor
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,10 +19,11 @@ const otherQueue = "(other)"
 // calls Retried, DeadLettered and Unroutable; any goroutine may call the other
 // methods. A nil Probe records nothing.
 type Probe struct {
-	monitor    *Monitor
-	topology   string
-	backoff    string
-	failed     string // the failed queue
+	monitor  *Monitor
+	topology string
+	backoff  string
+	failed   string // the failed queue
+	// workQueues is written by the relay alone, with mu. Other goroutines read it with mu.
 	workQueues map[string]topology.WorkQueue
 	loop       topology.Backoff
 	adopted    int  // how many of workQueues the file does not name
@@ -57,6 +57,7 @@ type (
 		queue, severity string
 		reason          topology.Reason
 	}
+	outageKey struct{ queue, severity, owner string }
 )
 
 // Probes are those of one processor, one for each backoff and one for each queue of a delay.
@@ -145,7 +146,9 @@ func (p *Probe) Adopt(w topology.WorkQueue) {
 	}
 	if _, known := p.workQueues[w.Name]; !known {
 		p.adopted++
+		p.mu.Lock()
 		p.workQueues[w.Name] = w
+		p.mu.Unlock()
 		p.begin(w.Name, p.loop)
 	}
 }
@@ -415,10 +418,15 @@ func (p *Probe) heldFor(reason string) int {
 }
 
 // outagesNow returns the work queues of which it is known whether they are in outage.
-func (p *Probe) outagesNow() map[string]bool {
+func (p *Probe) outagesNow() map[outageKey]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.outages)
+	now := map[outageKey]bool{}
+	for queue, out := range p.outages {
+		w := p.workQueues[queue]
+		now[outageKey{queue, w.WorstSeverity(), w.Owner}] = out
+	}
+	return now
 }
 
 // whyNot returns why the queue is not consumed.
