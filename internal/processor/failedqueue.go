@@ -182,9 +182,6 @@ func (q *failedQueue) process(ctx context.Context, in, out *amqp.Conn, confirmTi
 	for failures := 1; ; failures++ {
 		begin := time.Now()
 		err := q.relay(ctx, in, out, confirmTimeout)
-		if ctx.Err() != nil {
-			q.probe.Unsettled()
-		}
 		q.probe.Idle(err)
 		if errors.Is(err, relay.ErrGrace) {
 			q.Log.WarnContext(ctx, "grace period expired with messages in flight", "queue", q.backoff.FailedQueue, "error", err)

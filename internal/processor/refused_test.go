@@ -12,6 +12,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/relay"
 )
 
@@ -51,7 +52,7 @@ func TestWhatNothingTakesOfADelayIsSaid(t *testing.T) {
 }
 
 // With UntilEmpty the processor does not wait until a message can be moved: an error names what is
-// missing, and the message stays where it is.
+// missing, and the message stays where it is. One that was taken is counted as left.
 func TestUntilEmptyDoesNotWait(t *testing.T) {
 	t.Parallel()
 	inDelay := amqp091.Publishing{MessageId: "bad", Headers: amqp091.Table{"x-delay": "soon"}}
@@ -62,6 +63,7 @@ func TestUntilEmptyDoesNotWait(t *testing.T) {
 		right          string // to write, of the user; empty: all
 		want           error
 		says           string
+		left           int64 // messages that were consumed, and are in their queue again
 	}{
 		"no exchange": {
 			remove: func(s *stage) error { return s.ch.ExchangeDelete("shop.unroutable", false, false) },
@@ -69,11 +71,11 @@ func TestUntilEmptyDoesNotWait(t *testing.T) {
 		},
 		"no right": {
 			right: `^shop\.slow\.dlx$`,
-			want:  broker.ErrForbidden, says: "may not publish to exchange shop.unroutable; 'dlxctl rights' prints",
+			want:  broker.ErrForbidden, says: "may not publish to exchange shop.unroutable; 'dlxctl rights' prints", left: 1,
 		},
 		"no queue": {
 			remove: func(s *stage) error { _, err := s.ch.QueueDelete("shop.unroutable", false, false, false); return err },
-			want:   relay.ErrHeld, says: "the unroutable queue shop.unroutable does not accept a message",
+			want:   relay.ErrHeld, says: "the unroutable queue shop.unroutable does not accept a message", left: 1,
 		},
 		"a delay, no exchange": {
 			file: delayFileOf("1h"), exchange: "shop.later",
@@ -83,14 +85,14 @@ func TestUntilEmptyDoesNotWait(t *testing.T) {
 		"a delay, no queue": {
 			file: delayFileOf("1h"), exchange: "shop.later", message: inDelay,
 			remove: func(s *stage) error { _, err := s.ch.QueueDelete("shop.unroutable", false, false, false); return err },
-			want:   relay.ErrHeld, says: "the unroutable queue shop.unroutable does not accept a message",
+			want:   relay.ErrHeld, says: "the unroutable queue shop.unroutable does not accept a message", left: 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, cmp.Or(tc.file, retryInAnHour))
 			p := s.processor(t)
-			p.UntilEmpty = true
+			p.UntilEmpty, p.Monitor = true, monitor.New("")
 			listen(t, p)
 			if tc.right != "" {
 				p.Endpoint = s.endpoint(t, s.target.User(t, "", "^$", tc.right, ".*"))
@@ -108,6 +110,9 @@ func TestUntilEmptyDoesNotWait(t *testing.T) {
 				t.Errorf("it ends with %v", err)
 			}
 			t.Log(err)
+			if left := p.Monitor.Totals().Unsettled; left != tc.left {
+				t.Errorf("it counts %d messages that it left unsettled, not %d", left, tc.left)
+			}
 			queue := "shop.slow.failed"
 			if tc.file != "" {
 				queue = s.topology.Delays[0].Intake

@@ -123,6 +123,28 @@ func TestStoppingUnderLoadDoublesNothing(t *testing.T) {
 	t.Logf("%d moved, %d left", len(moved), len(failed))
 }
 
+// A processor that is told to stop while the broker is away counts what it had in flight.
+func TestStoppingWhileTheBrokerIsAway(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, retryInAnHour)
+	target, wire := brokertest.NewProxy(t, s.target)
+	p := s.processor(t)
+	p.Endpoint, p.Monitor = s.endpoint(t, target), monitor.New("")
+	log := listen(t, p)
+	stop := run(t, p)
+	s.deleteTargets(t)
+	for _, id := range ids(0, 2) { // no queue takes them: they stay in flight
+		s.publish(t, "shop.slow.failed", "@work", amqp091.Publishing{MessageId: id})
+		log.says(t, "which waits; 'dlxctl plan' shows what is missing\" queue=work message_id="+id)
+	}
+	wire.Shut()
+	log.says(t, "msg=reconnecting")
+	stop()
+	if left := p.Monitor.Totals().Unsettled; left != 2 {
+		t.Errorf("it counts %d messages that it left unsettled, not 2", left)
+	}
+}
+
 // Several processors share a failed queue: each message is moved by one of them.
 func TestProcessorsShareAQueue(t *testing.T) {
 	brokertest.OnNewestLine(t)

@@ -35,6 +35,7 @@ type Probe struct {
 	late    prometheus.Observer // of a delay
 
 	inFlight atomic.Int64
+	left     atomic.Int64 // messages in flight when the queue was consumed last, if it is not consumed now
 	up       atomic.Bool
 	blocked  atomic.Bool
 	active   atomic.Int64 // when something last happened, in nanoseconds of Unix time
@@ -153,7 +154,8 @@ func (p *Probe) Adopt(w topology.WorkQueue) {
 	}
 }
 
-// Close removes the probes from their monitor: their processor has ended.
+// Close removes the probes from their monitor: their processor has ended. What was in flight is
+// left to the next one.
 func (all Probes) Close() {
 	if len(all) == 0 {
 		return
@@ -161,6 +163,9 @@ func (all Probes) Close() {
 	m := all[0].monitor
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for _, p := range all {
+		m.unsettled += p.left.Load()
+	}
 	m.probes = slices.DeleteFunc(m.probes, func(p *Probe) bool { return slices.Contains(all, p) })
 }
 
@@ -215,18 +220,19 @@ func (p *Probe) Consuming() {
 		return
 	}
 	p.Active()
+	p.left.Store(0) // the broker delivers them again
 	p.up.Store(true)
 }
 
 // Idle records that the failed queue is not consumed, and why; nil means that all is
-// done. The broker delivers again what was in flight.
+// done. What was in flight is unsettled, until the queue is consumed again or the probe is closed.
 func (p *Probe) Idle(err error) {
 	if p == nil {
 		return
 	}
 	p.Active()
 	p.up.Store(false)
-	p.inFlight.Store(0)
+	p.left.Add(p.inFlight.Swap(0))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.held) // the next relay finds them again

@@ -12,7 +12,8 @@ type Totals struct {
 	// unroutable queues. Dropped are those deleted because their time was over.
 	Retried, DeadLettered, Unroutable, Dropped int64
 	// Unsettled are messages that processors consumed, and did not finish before they ended. They
-	// are in the failed queues again. A copy may exist too, if the grace period was over.
+	// are in the failed queues again. A copy may exist too, if the grace period was over or the
+	// connection was lost.
 	Unsettled int64
 }
 
@@ -39,16 +40,6 @@ func sum(counters *prometheus.CounterVec) int64 {
 		}
 	}
 	return int64(total)
-}
-
-// Unsettled records that the processor ends, and leaves what is in flight to the next one.
-func (p *Probe) Unsettled() {
-	if p == nil {
-		return
-	}
-	p.monitor.mu.Lock()
-	defer p.monitor.mu.Unlock()
-	p.monitor.unsettled += p.inFlight.Load()
 }
 
 // Replaced records that other processors take over from those that have ended, with the messages

@@ -15,11 +15,18 @@ func TestTotals(t *testing.T) {
 		t.Errorf("at the start the totals are %+v", got)
 	}
 	for _, name := range []string{"shop", "mail"} {
-		p := m.Watch(topology.Compiled{
+		all := m.Watch(topology.Compiled{
 			Name:       name,
 			WorkQueues: []topology.WorkQueue{{Name: "work", Backoff: "slow"}},
 			Backoffs:   []topology.Backoff{{Name: "slow", Tiers: []topology.Tier{{Delay: time.Minute}, {Delay: time.Hour}}}},
-		})[0]
+		})
+		p := all[0]
+		p.Consuming()
+		for range 5 {
+			p.Taken()
+		}
+		p.Disconnected(nil)
+		p.Consuming() // the broker delivers them again
 		for range 10 {
 			p.Taken()
 		}
@@ -30,8 +37,9 @@ func TestTotals(t *testing.T) {
 		p.DeadLettered("work", "page", topology.ReasonRejected, now)
 		p.DeadLettered("work", "page", topology.ReasonUnknown, now)
 		p.Unroutable("", "", "no_address", now)
-		p.Unsettled()
 		p.Idle(nil)
+		p.Disconnected(nil)
+		all.Close()
 	}
 	if got, want := m.Totals(), (Totals{Retried: 6, DeadLettered: 4, Unroutable: 2, Unsettled: 8}); got != want {
 		t.Errorf("the totals are %+v, want %+v", got, want)
