@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -194,16 +195,21 @@ func (k *processCommand) process(ctx context.Context, p processor.Processor) err
 
 // read reads the files, to make processors like p of them.
 func (k *processCommand) read(p processor.Processor) (processor.Snapshot, error) {
-	in, err := k.app.files().readParts()
+	files := k.app.files()
+	in, err := files.readParts()
 	return processor.Snapshot{
-		Content:    in.content(),
-		Processors: func() ([]processor.Processor, error) { return k.processors(p, in) },
+		Content: in.content(),
+		Processors: func() ([]processor.Processor, error) {
+			all, err := k.processors(p, files, in)
+			files.stderr = io.Discard // it has the warnings
+			return all, err
+		},
 	}, err
 }
 
 // processors makes a processor like p for each topology of the files.
-func (k *processCommand) processors(p processor.Processor, in input) ([]processor.Processor, error) {
-	all, err := k.app.files().compileEach(in)
+func (k *processCommand) processors(p processor.Processor, files loader, in input) ([]processor.Processor, error) {
+	all, err := files.compileEach(in)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,5 +92,44 @@ func TestProcessReadsOverlays(t *testing.T) {
 	after, three := read()
 	if before == after || two != 2*time.Second || three != 3*time.Second {
 		t.Errorf("the delays are %s and %s; the same content: %t", two, three, before == after)
+	}
+}
+
+// Files that could not be used for want of a schema can be used once it is there. They are compiled
+// again for that, and their warnings are printed once.
+func TestProcessUsesMendedFiles(t *testing.T) {
+	t.Parallel()
+	folder := protoFolder(t)
+	schema := filepath.Join(folder, "protos", "order.proto")
+	away := schema + ".away"
+	if err := os.Rename(schema, away); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(folder, "a.yaml")
+	text := "version: 1\nname: shop\nmessages: {proto: [order.proto], importPaths: [" + filepath.Dir(schema) + "]}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var warnings bytes.Buffer
+	k := processCommand{bodies: true, watch: true, app: &app{
+		paths: []string{file}, stderr: &warnings, logFormat: "text",
+		conn: connection{broker.Config{URL: broker.DefaultURL}},
+		env:  func(string) (string, bool) { return "", false },
+	}}
+	files, err := k.read(processor.Processor{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := files.Processors(); err == nil {
+		t.Error("a missing schema was accepted")
+	}
+	if err := os.Rename(away, schema); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := files.Processors(); err != nil || len(all) != 1 {
+		t.Errorf("with the schema there are %d processors, and the error %v", len(all), err)
+	}
+	if n := strings.Count(warnings.String(), "warning"); n != 1 {
+		t.Errorf("there are %d warnings: %s", n, warnings.String())
 	}
 }

@@ -29,7 +29,8 @@ const watchTime = time.Second
 type Snapshot struct {
 	// Content is the content of all files, with their names. It is only compared.
 	Content string
-	// Processors compiles that content. It is called once for each content.
+	// Processors compiles that content. It is called again while it fails, as the content may name
+	// other files: a schema, a password.
 	Processors func() ([]Processor, error)
 }
 
@@ -41,7 +42,7 @@ type Supervisor struct {
 
 	running []*worker
 	active  *string     // the content in effect; nil before the first
-	tried   *string     // the content that was read last
+	tried   *Snapshot   // what was read last
 	wanted  []Processor // of tried
 	err     error       // why tried cannot be used
 	logged  string      // the fault that was logged last
@@ -109,9 +110,12 @@ func (s *Supervisor) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.tried == nil || files.Content != *s.tried {
-		s.tried = &files.Content
-		s.wanted, s.err = files.Processors()
+	another := s.tried == nil || files.Content != s.tried.Content
+	if another {
+		s.tried = &files
+	}
+	if another || s.err != nil {
+		s.wanted, s.err = s.tried.Processors()
 	}
 	if s.err != nil {
 		return s.err

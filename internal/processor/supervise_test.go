@@ -2,6 +2,8 @@ package processor_test
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -101,4 +103,37 @@ func TestAWatchedMatchHasAnotherDeadLetterQueue(t *testing.T) {
 		t.Errorf("graveyard has %s", m.MessageId)
 	}
 	s.untilNothingIn(t, "shop.unroutable")
+}
+
+// Files that could not be used because of another file, such as a password or a schema, take effect
+// once that is mended, though they are the same. What is wrong is logged once.
+func TestAMendedFileTakesEffect(t *testing.T) {
+	t.Parallel()
+	var read, mended atomic.Bool
+	files := func() (processor.Snapshot, error) {
+		if !read.Swap(true) {
+			return processor.Snapshot{Content: "old", Processors: func() ([]processor.Processor, error) { return nil, nil }}, nil
+		}
+		return processor.Snapshot{Content: "new", Processors: func() ([]processor.Processor, error) {
+			if !mended.Load() {
+				return nil, errors.New("orders.pb is missing")
+			}
+			return nil, nil
+		}}, nil
+	}
+	log := &journal{}
+	s := processor.Supervisor{Read: files, Log: slog.New(slog.NewTextHandler(log, nil))}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	log.says(t, "orders.pb is missing")
+	mended.Store(true)
+	log.says(t, "files changed and are in effect")
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if lines := log.with("orders.pb is missing"); len(lines) != 1 {
+		t.Errorf("it is logged %d times", len(lines))
+	}
 }
