@@ -121,8 +121,8 @@ func TestTheTemplatesRun(t *testing.T) {
 			t.Parallel()
 			s := load(t)
 			grace, err := time.ParseDuration(s.env["DLXCTL_GRACE"])
-			if err != nil || s.stopTimeout < grace+8*time.Second {
-				t.Errorf("the template kills it after %s, less than its grace period of %s and 8 seconds more (%v)", s.stopTimeout,
+			if err != nil || s.stopTimeout < grace+11*time.Second {
+				t.Errorf("the template kills it after %s, less than its grace period of %s and 11 seconds more (%v)", s.stopTimeout,
 					grace, err)
 			}
 			target := brokertest.VHost(t)

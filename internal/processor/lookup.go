@@ -39,6 +39,7 @@ type lookup struct {
 
 	mu        sync.Mutex
 	conn      *amqp.Conn
+	closed    func() bool // what amqp.CloseAfter returned for conn
 	answers   map[string]answer
 	rest      time.Time               // until when nothing is asked again: see askTime
 	generated map[string]bool         // queues that dlxctl generates and nothing fails in
@@ -127,7 +128,10 @@ func (l *lookup) ask(queue string) error {
 		if err != nil {
 			return err
 		}
-		l.conn = conn
+		if l.conn != nil {
+			l.closed()
+		}
+		l.conn, l.closed = conn, amqp.CloseAfter(l.ctx, time.Second, conn) // as relay.Drive does
 	}
 	_, err := l.conn.MessagesReady(queue)
 	return err
@@ -138,7 +142,7 @@ func (l *lookup) close() {
 	l.end()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conn != nil {
+	if l.conn != nil && !l.closed() {
 		_ = l.conn.Close() // it may be over already
 	}
 }

@@ -244,3 +244,27 @@ func TestStoppedOnASilentConnection(t *testing.T) {
 		t.Error("the processor does not end")
 	}
 }
+
+// All its connections are closed at the same time then, also the one that looks for queues of a
+// match: what remains of the time that docs/processor.md names is for the last notices.
+func TestStoppedOnSilentConnections(t *testing.T) {
+	t.Parallel()
+	s := newMatchStage(t)
+	target, wire := brokertest.NewProxy(t, s.target)
+	p := s.processor(t)
+	p.Endpoint, p.Grace = s.endpoint(t, target), time.Second
+	p.Endpoint.Heartbeat = time.Minute // longer than the test waits
+	stop := run(t, p)
+	s.declare(t, "svc.mine", "quorum", nil, "events")
+	s.publish(t, "events", "a", amqp091.Publishing{MessageId: "m-1"})
+	reject(t, s.take(t, "svc.mine"))
+	s.take(t, "svc.mine") // the processor has looked for the queue
+	wire.Hold()
+	begin := time.Now()
+	stop()
+	if took := time.Since(begin); took > 8*time.Second {
+		t.Errorf("it took %s to end, with a grace of %s", took, p.Grace)
+	} else {
+		t.Logf("it took %s", took)
+	}
+}

@@ -283,10 +283,11 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// CloseAfter closes connections once ctx has ended and the grace period is over. It is for a
-// publish that hangs because the broker blocks the connection, after an alarm, when the sockets are
-// full: such a publish does not see ctx. Nothing is lost: the broker redelivers what was not
-// acknowledged. end stops the wait, and reports whether the connections were closed.
+// CloseAfter closes connections, all at the same time, once ctx has ended and the grace period is
+// over. It is for a publish that hangs because the broker blocks the connection, after an alarm,
+// when the sockets are full: such a publish does not see ctx. Nothing is lost: the broker
+// redelivers what was not acknowledged. end stops the wait, and reports whether the connections
+// were closed.
 func CloseAfter(ctx context.Context, grace time.Duration, conns ...*Conn) (end func() (cut bool)) {
 	over, closed := make(chan struct{}), make(chan bool, 1)
 	go func() {
@@ -298,9 +299,11 @@ func CloseAfter(ctx context.Context, grace time.Duration, conns ...*Conn) (end f
 			case <-over:
 			case <-time.After(grace):
 				cut = true
+				var closing sync.WaitGroup
 				for _, c := range conns {
-					_ = c.Close() // it may have ended already
+					closing.Go(func() { _ = c.Close() }) // it may have ended already
 				}
+				closing.Wait()
 			}
 		}
 		closed <- cut
