@@ -89,7 +89,7 @@ func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	from := deadletter.DigestOf(found.message.Delivery)
+	from := deadletter.DigestOf(found.message.Delivery).Whole(found.message.Delivery)
 	if found.message.Delivery, err = deadletter.Original(found.message.Delivery); err != nil {
 		return fmt.Errorf("%w: %w", desk.ErrRefused, err)
 	}

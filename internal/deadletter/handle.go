@@ -50,6 +50,28 @@ func DigestOf(d amqp091.Delivery) Digest {
 	return sum
 }
 
+// Whole returns the digest of a message with its other properties and its routing key, of one whose
+// [DigestOf] it is. Messages of one handle may have different ones.
+//
+// It leaves out what does not come back from a hold: the exchange, the expiration, the user-id. Of
+// the headers of the desk it has those that a person may choose by. The message is as in its queue.
+func (g Digest) Whole(d amqp091.Delivery) Digest {
+	w := hasher{append(make([]byte, 0, 512), g[:]...)}
+	for _, s := range []string{d.RoutingKey, d.CorrelationId, d.ReplyTo, d.AppId, d.ContentType, d.ContentEncoding} {
+		w.text('S', s)
+	}
+	w.number('l', uint64(d.Priority))
+	w.value(d.Timestamp)
+	var own []named
+	for name, v := range d.Headers {
+		if strings.HasPrefix(name, deskPrefix) && (!isReserved(name) || strings.HasPrefix(name, parkedPrefix)) {
+			own = append(own, named{name, v})
+		}
+	}
+	w.list(own)
+	return sha256.Sum256(w.bytes)
+}
+
 // HandleOf returns the handle of a message in which nothing is masked. What prints a handle calls
 // [Reader.Handle].
 func HandleOf(d amqp091.Delivery) Handle { return DigestOf(d).handle() }

@@ -11,7 +11,10 @@ import (
 )
 
 // HeaderParkedFrom names, in the queue of parked messages, the queue from which one was taken.
-const HeaderParkedFrom = "desk-parked-from"
+const HeaderParkedFrom = parkedPrefix + "from"
+
+// parkedPrefix is how the headers of a parked message begin.
+const parkedPrefix = deskPrefix + "parked-"
 
 // fromProcessor reports whether the headers of a message are those of a processor.
 func fromProcessor(h fields) bool {

@@ -143,7 +143,7 @@ func (t *taking) sendGroup(ctx context.Context, group []amqp.Held) error {
 		m := group[i]
 		t.pending--
 		t.acked++
-		t.inHold[t.manifest.Key.of(m.Delivery)]++
+		t.inHold[t.manifest.of(m.Delivery)]++
 		t.direct.Moved(m.Delivery, first(moves[i]))
 		return t.holder.Ack(m) // nothing is lost: the broker has confirmed its copy where it goes
 	}

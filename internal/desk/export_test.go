@@ -2,6 +2,7 @@ package desk
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -124,4 +125,11 @@ func (d *Desk) LookIn(
 	ctx context.Context, state topology.State, queue string, o LookOptions, visit func(deadletter.Message) error,
 ) (Looked, error) {
 	return d.lookIn(ctx, state, queue, o, visit)
+}
+
+// TellsApart reports whether a run with that list, as JSON, tells two messages apart.
+func TellsApart(list string, one, other amqp091.Delivery) (bool, error) {
+	var m manifest
+	err := json.Unmarshal([]byte(list), &m)
+	return m.of(one) != m.of(other), err
 }

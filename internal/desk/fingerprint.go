@@ -11,9 +11,9 @@ import (
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 )
 
-// fingerprint tells the contents of messages apart within a run. Two messages have the same one
-// only if they are equal: it is 128 bits of a hash whose key is drawn for the run, so that no
-// publisher can make a message that has the fingerprint of another.
+// fingerprint tells messages apart within a run. Two messages have the same one only if they are
+// equal, but for what [deadletter.Digest.Whole] leaves out: it is 128 bits of a hash whose key is
+// drawn for the run, so that no publisher can make a message that has the fingerprint of another.
 type fingerprint [16]byte
 
 func (f fingerprint) String() string { return hex.EncodeToString(f[:]) }
@@ -34,14 +34,31 @@ func newRunKey() runKey {
 	return key
 }
 
-// of returns the fingerprint of a message.
-func (k runKey) of(d amqp091.Delivery) fingerprint { return k.ofDigest(deadletter.DigestOf(d)) }
-
-func (k runKey) ofDigest(d deadletter.Digest) (f fingerprint) {
+// of returns the fingerprint of a message with that digest.
+func (k runKey) of(d deadletter.Digest) (f fingerprint) {
 	mac := hmac.New(sha256.New, k)
 	mac.Write(d[:])
 	copy(f[:], mac.Sum(nil))
 	return f
+}
+
+// digests are those of a message of which the form of the fingerprint is not known yet.
+type digests struct{ content, whole deadletter.Digest }
+
+// digestsOf returns the digests of a message as it is in its queue.
+func digestsOf(d amqp091.Delivery) digests {
+	content := deadletter.DigestOf(d)
+	return digests{content, content.Whole(d)}
+}
+
+// of returns the fingerprint of a message as it is in its queue.
+func (m *manifest) of(d amqp091.Delivery) fingerprint { return m.ofDigests(digestsOf(d)) }
+
+func (m *manifest) ofDigests(d digests) fingerprint {
+	if m.Whole {
+		return m.Key.of(d.whole)
+	}
+	return m.Key.of(d.content)
 }
 
 // reader returns what makes views of messages.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
-	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
@@ -385,7 +384,7 @@ func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	digests := map[deadletter.Digest]uint32{} // the key may be behind the messages
+	found := map[digests]uint32{} // the key may be behind the messages
 	h := conn.Holder(hold, amqp.HolderOptions{Messages: ready})
 	err = h.Take(ctx, func(m amqp.Held) error {
 		if isRecord(run, m.Delivery) {
@@ -393,13 +392,13 @@ func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
 		}
 		c.messages++
 		c.bytes += int64(len(m.Body))
-		digests[deadletter.DigestOf(m.Delivery)]++
+		found[digestsOf(fromHold(m.Delivery))]++
 		from, _ := m.Headers[headerQueue].(string)
 		c.queues[from]++
 		return nil
 	})
-	for digest, n := range digests {
-		c.prints[c.manifest.Key.ofDigest(digest)] += n
+	for of, n := range found {
+		c.prints[c.manifest.ofDigests(of)] += n
 	}
 	for _, step := range []string{recordSending, recordSent, recordReturning} {
 		if d.hasStep(run, step) && c.records != nil {

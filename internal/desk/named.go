@@ -24,7 +24,7 @@ type namesake struct {
 	digits deadletter.Handle
 	found  map[int]bool // by the number of the copy
 	seen   int
-	first  fingerprint
+	first  deadletter.Digest
 	differ bool
 }
 
@@ -52,7 +52,7 @@ func namedBy(handles []string) (*named, error) {
 }
 
 // has reports whether a message is named, and notes that it was seen.
-func (n *named) has(m deadletter.Message, key fingerprint) bool {
+func (n *named) has(m deadletter.Message, key deadletter.Digest) bool {
 	if n == nil {
 		return true
 	}

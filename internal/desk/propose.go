@@ -151,13 +151,14 @@ func (d *Desk) newChoice(r Request) (*choice, error) {
 func (c *choice) visit(m deadletter.Message) error {
 	was := c.desk.fromParked(m.Delivery, c.request.Queue)
 	facts := deadletter.Read(was, c.request.Queue, c.known)
-	key := c.key.of(m.Delivery)
+	of := digestsOf(m.Delivery)
+	key := c.key.of(of.whole)
 	e := c.entries[key]
 	e.present++
 	c.ranks[m.Delivery.Priority] = true
 	e.dated = isDated(was, facts)
 	defer func() { c.entries[key] = e }()
-	if !c.named.has(m, key) {
+	if !c.named.has(m, of.content) {
 		return nil
 	}
 	wanted, err := c.wants(m, facts)
@@ -186,7 +187,7 @@ func (c *choice) visit(m deadletter.Message) error {
 	}
 	c.changes(facts, original)
 	if c.kind.Edits && c.edited == nil {
-		return c.edit(was, original)
+		return c.edit(of.whole, original)
 	}
 	return nil
 }
@@ -219,10 +220,10 @@ func (c *choice) noteChanges(p *Proposal) {
 	}
 }
 
-// edit notes the message as the person wants it. Its body is valid only now. m is the message in
-// the queue, and original the one whose failure it reports.
-func (c *choice) edit(m, original amqp091.Delivery) error {
-	if of := c.request.EditedFrom; of != nil && *of != deadletter.DigestOf(m) {
+// edit notes the message as the person wants it. Its body is valid only now. whole is the digest of
+// the message in the queue, and original the one whose failure it reports.
+func (c *choice) edit(whole deadletter.Digest, original amqp091.Delivery) error {
+	if of := c.request.EditedFrom; of != nil && *of != whole {
 		return refusef("the message that was edited is no longer in %s, and another has its handle; list the queue again",
 			text.Name(c.request.Queue))
 	}
@@ -533,7 +534,7 @@ func (c *choice) manifest(p *Proposal, state topology.State, echo []string) mani
 			Forever: r.Forever, Keep: r.Keep,
 		},
 		Consumers:   p.Looked.consumers,
-		KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
+		KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, Whole: true, wanted: c.entries, edited: c.edited,
 		Partial: p.Looked.Missed != "", Goes: map[string]int{}, Bytes: c.bytes, Allow: c.desk.Allow, Echo: echo,
 		ChosenBy: r.criteria(), NewKey: r.Key,
 	}

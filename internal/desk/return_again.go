@@ -50,7 +50,7 @@ func (w *worker) dropReturned(ctx context.Context, m *manifest, has *contents) (
 			return has, inDoubt, nil
 		}
 		counted := func(h amqp.Held) bool {
-			key := m.Key.of(h.Delivery)
+			key := m.of(fromHold(h.Delivery))
 			if isRecord(w.run, h.Delivery) || returned[key] == 0 {
 				return false
 			}

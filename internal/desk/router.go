@@ -198,7 +198,7 @@ func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
 // of the fingerprint, and not the handle of lists: a consumer may log it, and it must not depend on
 // what the person who resumes the run may see.
 func (r *router) handle(d amqp091.Delivery) string {
-	of := deadletter.Handle(r.manifest.Key.of(d).String())
+	of := deadletter.Handle(r.manifest.of(d).String())
 	return deadletter.NameOf(of, r.copies.Next(of))
 }
 

@@ -57,8 +57,8 @@ type Request struct {
 	Target Target
 	// Forever makes Discard delete in place of parking.
 	Forever bool
-	// Edited is the new body, properties and headers of Edit. EditedFrom is the digest of the message
-	// that the person has edited; nil is any message.
+	// Edited is the new body, properties and headers of Edit. EditedFrom is the whole digest of the
+	// message that the person has edited; nil is any message.
 	Edited     *deadletter.Edited
 	EditedFrom *deadletter.Digest
 	// Key is the routing key of an edited message, in place of the publisher's. Empty keeps that.

@@ -169,7 +169,7 @@ func (w *worker) dropDoubles(ctx context.Context, m *manifest, has *contents) (*
 			if isRecord(w.run, h.Delivery) {
 				return false
 			}
-			key := m.Key.of(h.Delivery)
+			key := m.of(fromHold(h.Delivery))
 			switch {
 			case doubles[key] == 0:
 				return false
@@ -210,7 +210,7 @@ func (w *worker) countQueue(
 			if !counts(m) {
 				return nil
 			}
-			if key := of.Key.of(m.Delivery); of.wanted[key].wanted > 0 {
+			if key := of.of(m.Delivery); of.wanted[key].wanted > 0 {
 				out[key]++
 			}
 			return nil
@@ -322,7 +322,7 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
 	if err := t.out.settle(); err != nil {
 		return err
 	}
-	switch key := t.manifest.Key.of(m.Delivery); {
+	switch key := t.manifest.of(m.Delivery); {
 	case t.doubles[key] > 0 && m.Redelivered:
 		t.doubles[key]--
 		t.surplus--

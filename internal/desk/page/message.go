@@ -397,7 +397,7 @@ func (p *Page) edited(ctx context.Context, w http.ResponseWriter, ask Ask, key s
 	choice := desk.Request{Queue: ask.Queue, Handles: ask.Handles, Look: p.Look}
 	err = p.pick(ctx, w, choice, func(m deadletter.Message, v deadletter.View) error {
 		found = true
-		out.from = deadletter.DigestOf(m.Delivery)
+		out.from = deadletter.DigestOf(m.Delivery).Whole(m.Delivery)
 		out.headers = lineEnds(m, v, ask.Headers)
 		if out.Edited, err = v.Change(m.Delivery, out.headers); err != nil {
 			out.refusal = err.Error()
