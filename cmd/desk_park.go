@@ -128,10 +128,14 @@ func (k *deskParkCommand) continueRun(c *cobra.Command, d *desk.Desk, r desk.Run
 	if k.app.output == "json" { // stdout is for the result of the command
 		said.output, said.stdout = "text", k.app.stderr
 	}
+	now := "keep is " + text.Duration(keep.Age)
+	if keep.Age == 0 {
+		now = "it has no keep"
+	}
 	switch was := fmt.Sprintf("the run %s was interrupted while it parked messages of %s", r.ID, text.Name(r.Queue)); {
-	case keep.Age > r.Keep: // messages that it has taken may be young now
-		return fmt.Errorf("%w: %s that were older than %s, and keep is %s now\n  to put them back: %s\n  to park them: %s",
-			desk.ErrRefused, was, text.Duration(r.Keep), text.Duration(keep.Age),
+	case keep.Age == 0 || keep.Age > r.Keep: // messages that it has taken may be young now
+		return fmt.Errorf("%w: %s that were older than %s, and %s now\n  to put them back: %s\n  to park them: %s",
+			desk.ErrRefused, was, text.Duration(r.Keep), now,
 			deskLine(c, "run", byReturn, r.ID, "--yes"), deskLine(c, "run", byResume, r.ID, "--yes"))
 	case !k.yes:
 		_, err := fmt.Fprintf(said.stdout, "%s; with --yes it is continued first\n", was)

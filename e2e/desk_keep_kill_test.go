@@ -154,11 +154,16 @@ func (m nightKill) play(t *testing.T, typ string) {
 		code, shown = dlxctl(target, "desk", "park", "--past-keep", "-f", file)
 		return code == 0
 	}, &shown)
-	if strings.Contains(runs, "park") { // with a longer keep, what it has taken may be young
+	if strings.Contains(runs, "park") { // with a longer keep, or none, what it has taken may be young
 		long := writeTopology(t, strings.ReplaceAll(fmt.Sprintf(keepFile, typ), "30d", "10000d"))
 		code, out := dlxctl(target, "desk", "park", "--past-keep", "--yes", "-f", long)
 		if code != 3 || !strings.Contains(out, "that were older than 30d, and keep is 10000d now\n  to put them back: ") {
 			t.Errorf("with a longer keep it exits with %d:\n%s", code, out)
+		}
+		none := writeTopology(t, strings.ReplaceAll(fmt.Sprintf(keepFile, typ), ", dead: {keep: 30d}", ""))
+		code, out = dlxctl(target, "desk", "park", "billing.dead", "--past-keep", "--yes", "-f", none)
+		if code != 3 || !strings.Contains(out, "that were older than 30d, and it has no keep now\n  to put them back: ") {
+			t.Errorf("without a keep it exits with %d:\n%s", code, out)
 		}
 		if !strings.Contains(shown, "; with --yes it is continued first\n") {
 			t.Errorf("without --yes it says\n%s", shown)
