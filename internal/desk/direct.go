@@ -70,7 +70,7 @@ func (s *session) sendDirect(ctx context.Context, state topology.State, looked i
 		return r, true, unbegun{err}
 	}
 	t := w.newTaking(m, func(int) {})
-	t.direct, s.direct = x, true
+	t.direct, s.direct, x.router.direct = x, true, true
 	if err = x.startBrake(sending); err == nil {
 		defer x.brake.close()
 		err = t.passes(ctx)

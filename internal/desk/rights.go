@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +66,11 @@ func (d *Desk) rightsOf(m *manifest, state topology.State) []permission {
 				needs = append(needs, writing(topology.KindQueue, queue)) // it is bound to an exchange of the run
 			}
 		}
-	case t.Queue != "": // through the default exchange
+	case t.Queue != "", t.Exchange == "" && t.Key != "": // it is bound to an exchange of the run
+		p := writing(topology.KindQueue, cmp.Or(t.Queue, t.Key))
+		_, work := d.Topology.WorkQueue(p.Name)
+		p.foreign = !work
+		needs = append(needs, p)
 	default:
 		for _, exchange := range m.Through {
 			if exchange != "" {

@@ -34,7 +34,11 @@ type router struct {
 	// drained are the queues that the run sends to and that consumers empty: no streams.
 	drained         []string
 	directExchanges map[string]string
-	copies          deadletter.Copies
+	// direct: the run has no hold, and no exchange of its own.
+	direct bool
+	// unreplaced are the queues that were not being replaced before the first message to their names.
+	unreplaced map[string]bool
+	copies     deadletter.Copies
 	// rules say what a dead letter of a pull looks like; nil before the first one.
 	rules *retry.Rules
 }
@@ -44,7 +48,7 @@ func (w *worker) newRouter(ctx context.Context, m *manifest, state topology.Stat
 	return &router{
 		ctx: ctx, worker: w, manifest: m, kind: m.Action.Kind(), known: w.desk.known(), user: w.desk.Endpoint.AMQP.User,
 		bound: returnable(w.desk.Topology.Name, state), drained: drainable(m.Watch, state),
-		directExchanges: map[string]string{},
+		directExchanges: map[string]string{}, unreplaced: map[string]bool{},
 	}
 }
 
@@ -116,6 +120,17 @@ func (r *router) directExchange(queue string) (string, error) {
 // the queue; this looks for the hold after it is bound, before the first message. One of the two
 // sees the other. The exchange stays until the run ends: others may look for it.
 func (w *worker) refuseReplaced(ctx context.Context, exchange, queue string) error {
+	err := w.replaced(ctx, queue)
+	if !errors.Is(err, ErrRefused) {
+		return err
+	}
+	return errors.Join(w.conn.Unbind(topology.Binding{
+		Source: exchange, Destination: queue, DestinationType: topology.ToQueue, Arguments: w.desk.mark(),
+	}), err)
+}
+
+// replaced returns an ErrRefused if a queue is being replaced under its name.
+func (w *worker) replaced(ctx context.Context, queue string) error {
 	state, err := w.desk.inspect(ctx)
 	if err != nil {
 		return err
@@ -128,11 +143,34 @@ func (w *worker) refuseReplaced(ctx context.Context, exchange, queue string) err
 	if i < 0 {
 		return nil
 	}
-	err = w.conn.Unbind(topology.Binding{
-		Source: exchange, Destination: queue, DestinationType: topology.ToQueue, Arguments: w.desk.mark(),
-	})
-	return errors.Join(err, refusef("it is being replaced under its name, and what is sent to it now could be lost; finish that first with 'dlxctl migrate %s'",
-		text.ShellQuote(queue)))
+	return refusef("it is being replaced under its name, and what is sent to it now could be lost; finish that first with 'dlxctl migrate %s'",
+		text.ShellQuote(queue))
+}
+
+// named returns a move to a queue that a person has named. A run with a hold may take hours: it
+// sends through an exchange of its own, so that a replacement of the queue waits for its end. A
+// direct one takes a moment, which a replacement waits before it deletes the queue.
+func (r *router) named(queue string, p amqp091.Publishing) (relay.Move, error) {
+	if r.direct {
+		return r.byName(queue, p)
+	}
+	exchange, err := r.directExchange(queue)
+	if err != nil {
+		return relay.Move{}, fmt.Errorf("%s cannot be reached: %w", text.Name(queue), err)
+	}
+	return relay.Move{Exchange: exchange, Key: queue, Message: p}, nil
+}
+
+// byName returns a move to a queue through the default exchange. Nothing is sent to a queue that is
+// being replaced when the run begins to: it is deleted meanwhile, with what comes to it.
+func (r *router) byName(queue string, p amqp091.Publishing) (relay.Move, error) {
+	if !r.unreplaced[queue] {
+		if err := r.worker.replaced(r.ctx, queue); err != nil {
+			return relay.Move{}, fmt.Errorf("%s cannot be reached: %w", text.Name(queue), err)
+		}
+		r.unreplaced[queue] = true
+	}
+	return relay.Move{Key: queue, Message: p}, nil
 }
 
 // before returns a message of the hold as it was in the dead-letter queue, also if it was taken
@@ -172,14 +210,19 @@ func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
 	r.properties(was, &p)
 	switch t := r.manifest.Target; {
 	case t.Queue != "":
-		return relay.Move{Key: t.Queue, Message: p}, nil
-	case t.Exchange != "" || t.Key != "":
+		return r.named(t.Queue, p)
+	case t.Exchange == "" && t.Key != "":
+		return r.named(t.Key, p)
+	case t.Exchange != "":
 		return relay.Move{Exchange: t.Exchange, Key: t.Key, Message: p}, nil
 	case t.Original:
 		if facts.Exchange == "" && facts.Key == "" {
 			return relay.Move{}, fmt.Errorf("a message does not tell where it was published; name a target")
 		}
 		addressed(p.Headers, was.Headers)
+		if facts.Exchange == "" {
+			return r.byName(facts.Key, p)
+		}
 		return relay.Move{Exchange: facts.Exchange, Key: facts.Key, Message: p}, nil
 	case facts.WorkQueue == "":
 		return relay.Move{}, fmt.Errorf("the origin of a message is in doubt: %s; name a target", facts.Doubt)

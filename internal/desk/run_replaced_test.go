@@ -1,6 +1,7 @@
 package desk_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -42,5 +45,80 @@ func TestAReturnWaitsForAReplacement(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	s.awaitReady(t, "billing.dead", len(chosen)+len(rest))
+	s.tidy(t)
+}
+
+// A replay to the name of a queue sends nothing while that is being replaced: neither a run that
+// keeps nothing, nor one with a hold, which a replacement that begins later waits for.
+func TestAReplayByNameWaitsForAReplacement(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	for _, to := range []desk.Target{{Queue: "billing"}, {Original: true}} {
+		for _, holds := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%+v, %t", to, holds), func(t *testing.T) {
+				t.Parallel()
+				s := newShop(t, "quorum")
+				if holds {
+					s.desk.Holding()
+				}
+				m := deadLetter("billing", "billing", "1", 1)
+				m.Headers["retry-exchange"] = ""
+				brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", m)
+				s.awaitReady(t, "billing.dead", 1)
+				hold := topology.ReplacementHoldName("shop", "billing")
+				s.declare(t, hold, amqp091.Table{"x-queue-type": "quorum", topology.ArgManagedBy: topology.DeskMark("shop")})
+				r := s.execute(t, desk.Request{Action: desk.Replay, Queue: "billing.dead", Target: to})
+				if r.Direct == holds || r.Moved > 0 || r.Left+r.LeftInQueue != 1 ||
+					!strings.Contains(r.Stopped, "dlxctl migrate billing") {
+					t.Fatalf("%+v", r)
+				}
+				if _, err := s.ch.QueueDelete(hold, false, false, false); err != nil {
+					t.Fatal(err)
+				}
+				if holds {
+					if r, err := s.desk.Resume(t.Context(), r.Run, nil, nil); err != nil || r.Moved != 1 || !r.Ended {
+						t.Fatalf("%+v, %v", r, err)
+					}
+				} else if r := s.execute(t, desk.Request{Action: desk.Replay, Queue: "billing.dead", Target: to}); r.Moved != 1 {
+					t.Fatalf("%+v", r)
+				}
+				s.awaitReady(t, "billing", 1)
+				s.tidy(t)
+			})
+		}
+	}
+}
+
+// A run with a hold that sends to the name of a queue is bound to it until it ends, so that a
+// replacement of the queue sees it.
+func TestAReplayByNameIsSeen(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.desk.Holding()
+	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead",
+		deadLetter("billing", "k", "1", 1), deadLetter("billing", "k", "2", 2))
+	p, err := s.desk.Propose(t.Context(), desk.Request{
+		Action: desk.Replay, Queue: "billing.dead", Target: desk.Target{Queue: "billing"}, Send: desk.SendOptions{Rate: 1},
+	})
+	if err != nil || len(p.Refusals) > 0 {
+		t.Fatalf("%+v, %v", p.Refusals, err)
+	}
+	seen := false
+	r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
+		if p.Phase != desk.Sending || p.Done != 1 || seen {
+			return
+		}
+		state, err := s.desk.Management.Inspect(t.Context())
+		seen = err == nil && strings.HasPrefix(plan.DeskSends("billing", state.Have.Bindings), "the run "+p.Run)
+	})
+	if err != nil || r.Moved != 2 || !seen {
+		t.Errorf("seen %t: %+v, %v", seen, r, err)
+	}
+	for _, m := range s.drained(t, "billing") {
+		if m.RoutingKey != "billing" {
+			t.Errorf("it comes with the key %q", m.RoutingKey)
+		}
+	}
 	s.tidy(t)
 }

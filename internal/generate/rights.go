@@ -331,7 +331,7 @@ const noteLimited = " A look at a queue with a delivery limit takes write on the
 func acting(t topology.Compiled) Grant {
 	g := reading(t)
 	g.User, g.Purpose = deskActor, "desk, to act: replay, edit, park, restore, discard, import, run resume, run return, run cancel"
-	g.Note = "Write on the default exchange permits to publish to every queue of the virtual host. To replay to another exchange (--to), add write on it."
+	g.Note = "Write on the default exchange permits to publish to every queue of the virtual host. To replay to another exchange or queue (--to), add write on it."
 	parked := exactly(topology.ParkedName(t.Name))
 	g.Configure = []string{deskPattern(t), exactly(topology.LockName(t.Name)), parked}
 	g.Write = append(deadLetterQueues(t), deskPattern(t), exactly(topology.DefaultExchange),
