@@ -172,11 +172,7 @@ func (s *session) bind(ctx context.Context, b *brake) (listened []string, err er
 	}
 	routes := failureRoutes(d.Topology, state)
 	if why := unfinishedChange(m.Listen, routes); why != "" {
-		next := fmt.Sprintf("'dlxctl desk run resume %s'", m.Run)
-		if s.direct {
-			next = "repeat this command"
-		}
-		return nil, stopped(fmt.Sprintf("%s, then %s", why, next))
+		return nil, stopped(fmt.Sprintf("%s, then %s", why, s.again()))
 	}
 	var keys []string
 	for _, queue := range m.Listen {

@@ -155,6 +155,14 @@ type session struct {
 	doubledBefore int
 }
 
+// again is what continues the run once the reason is gone for which it stopped.
+func (s *session) again() string {
+	if s.direct {
+		return "repeat this command"
+	}
+	return fmt.Sprintf("'dlxctl desk run resume %s'", s.manifest.Run)
+}
+
 func (s *session) tell(p Progress) {
 	if s.progress == nil {
 		return

@@ -402,12 +402,17 @@ func (c *choice) reach(p *Proposal, state topology.State) {
 	for _, q := range state.Have.Queues {
 		exists[q.Name] = true
 	}
-	through := topology.ReturnExchangeName(c.desk.Topology.Name)
+	through, fix := topology.ReturnExchangeName(c.desk.Topology.Name), "run dlxctl apply, or name another target with --to"
+	switch c.kind.goes { // these have no --to
+	case toOrigin:
+		fix = "run dlxctl apply, or replay them with --to"
+	case toDead:
+		fix = "run dlxctl apply"
+	}
 	for at, n := range c.to {
 		switch {
 		case !exists[at.queue]:
-			p.Refusals = append(p.Refusals, fmt.Sprintf("the queue %s does not exist; run dlxctl apply, or name another target with --to",
-				text.Name(at.queue)))
+			p.Refusals = append(p.Refusals, fmt.Sprintf("the queue %s does not exist; %s", text.Name(at.queue), fix))
 		case bound[at.queue] && c.request.Target == (Target{}) && c.kind.goes == toWork:
 			c.reaches[way{at.queue, address{through, at.key}, address{through, at.shown}}] += n
 		default:

@@ -89,6 +89,24 @@ func TestProposeNamesTheQueues(t *testing.T) {
 	}
 }
 
+// A message whose queue is gone is refused with what its command can do: restore has no --to.
+func TestProposeNamesWhatRestoreCanDo(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, topology.Quorum)
+	s.declare(t, "shop.parked", amqp091.Table{"x-queue-type": "quorum", topology.ArgManagedBy: topology.DeskMark("shop")})
+	brokertest.PublishConfirmed(t, s.ch, "", "shop.parked",
+		amqp091.Publishing{Headers: amqp091.Table{"desk-parked-from": "old.dlq"}})
+	s.awaitReady(t, "shop.parked", 1)
+	p, err := s.desk.Propose(t.Context(), desk.Request{Action: desk.Restore, Queue: "shop.parked"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "the queue old.dlq does not exist; run dlxctl apply, or replay them with --to"
+	if !slices.Contains(p.Refusals, want) {
+		t.Errorf("refusals %q, want %q", p.Refusals, want)
+	}
+}
+
 // A message that does not tell in which queue it failed is refused, with a target to paste: the
 // only work queue whose dead letters the queue keeps.
 func TestProposeNamesATargetToPaste(t *testing.T) {

@@ -151,6 +151,21 @@ func TestARunWaitsForAChange(t *testing.T) {
 	s.tidy(t)
 }
 
+// A run without a hold that a command keeps waiting for too long names what can be done: there is
+// no run that could be resumed.
+func TestADirectRunThatWaitedIsRepeated(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.bury(t, 4)
+	s.lockTopology(t)
+	s.desk.ChangeWait = 500 * time.Millisecond
+	r := s.execute(t, request(t, desk.Replay))
+	if !r.Direct || r.LeftInQueue != 1 || !strings.HasSuffix(r.Stopped, "; wait for its end, then repeat this command") {
+		t.Fatalf("%+v", r)
+	}
+}
+
 // lockIsFree reports whether another command can change the topology.
 func (s *shop) lockIsFree(t *testing.T) bool {
 	t.Helper()

@@ -26,7 +26,7 @@ func (s *session) unchanging(ctx context.Context, waiting func(line string), do 
 	conn, err := d.lock(ctx, wish{
 		what: string(m.Action) + " " + m.Run, queue: name,
 		taken: fmt.Sprintf("another dlxctl holds the lock of the topology %q", d.Topology.Name),
-		fix:   fmt.Sprintf("wait for its end, then run 'dlxctl desk run resume %s'", m.Run),
+		fix:   "wait for its end, then " + s.again(),
 		wait:  cmp.Or(d.ChangeWait, changeTime), waiting: waiting,
 	})
 	if errors.Is(err, ErrRefused) {
