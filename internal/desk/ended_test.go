@@ -383,3 +383,35 @@ the newest 2 of 3; --limit 0 lists all
 		t.Errorf("what is written is not what is read (-wrote +read):\n%s", cmp.Diff(ended.Runs, back))
 	}
 }
+
+// A run whose list is gone is returned, and says and records what it was: its hold tells.
+func TestAReturnWithoutAListIsRecorded(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	chosen, rest := s.bury(t, 40)
+	run := s.takenOnly(t, len(chosen))
+	hold := topology.HoldName("shop", run)
+	had := readyIn(t, s.ch, hold)
+	list, ok, err := s.ch.Get(hold, false)
+	if err != nil || !ok || list.Headers["desk-record"] != "list" {
+		t.Fatal(list.Headers, ok, err)
+	}
+	if err := list.Ack(false); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitReady(t, hold, had-1)
+	r, err := s.desk.Return(t.Context(), run, nil)
+	if err != nil || !r.Ended || r.Moved != len(chosen) || r.Queue != "billing.dead" || r.Chosen != len(chosen) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	s.awaitReady(t, "billing.dead", len(chosen)+len(rest))
+	var out strings.Builder
+	if err := desk.WriteResult(&out, desk.Restore, r); err != nil || strings.Contains(out.String(), "nothing was left") {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+	e := s.ended(t)
+	if len(e) != 1 || e[0].Action != desk.Replay || e[0].Queue != "billing.dead" || e[0].By == "" || !e[0].Returned {
+		t.Errorf("%+v", e)
+	}
+}

@@ -311,13 +311,20 @@ func atMost(goes map[string]int, has *contents) map[string]int {
 // notStarted is why a run ends that was killed before it moved anything.
 const notStarted = "an earlier process died before it took anything; the run is gone, start it again"
 
-// endEmpty ends a run whose hold has nothing. The caller has just inspected the virtual host.
-func (w *worker) endEmpty(ctx context.Context, r Result) (Result, error) {
+// listed returns what the hold of the run tells without its list. The caller has just inspected the
+// virtual host.
+func (w *worker) listed() (r Run) {
 	for _, of := range RunsOf(w.desk.Topology.Name, *w.desk.last.Load(), time.Time{}) {
 		if of.ID == w.run {
-			w.hold = of
+			r = of
 		}
 	}
+	return r
+}
+
+// endEmpty ends a run whose hold has nothing. The caller has just inspected the virtual host.
+func (w *worker) endEmpty(ctx context.Context, r Result) (Result, error) {
+	w.hold = w.listed()
 	if err := w.closeHold(ctx); err != nil {
 		return Result{}, err
 	}

@@ -41,6 +41,11 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		}
 		m := has.manifest
 		m.Run, m.back = id, true
+		if of := w.listed(); !has.complete() {
+			m.summary = summary{
+				Action: of.Action, Queue: of.Queue, By: of.By, Reason: of.Reason, Started: of.Started, Chosen: of.Chosen,
+			}
+		}
 		m.Goes, m.Bytes = has.queues, has.bytes
 		if err := w.refuseDroppingNow(ctx, &m, m.Goes, m.Bytes); err != nil {
 			return Result{Left: has.messages}, err
