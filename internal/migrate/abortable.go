@@ -15,7 +15,7 @@ import (
 //
 // A migration whose legacy queue is deleted is finished. To roll it back would delete the retry
 // queues that the successor uses, and leave its publishers without a queue. So it is skipped,
-// and refused if it is named.
+// and refused if it is named. So is one whose legacy queue is being replaced under its name.
 func Abortable(
 	want topology.Compiled, state topology.State, legacy []string,
 ) (moves []Move, stays []string, err error) {
@@ -25,8 +25,12 @@ func Abortable(
 		if len(legacy) > 0 && !named {
 			continue
 		}
-		f := m.find(state)
+		f, other := m.find(state), m.otherMove(state)
 		switch {
+		case other != "" && named:
+			refused = append(refused, m.Legacy+": "+other)
+		case other != "":
+			stays = append(stays, m.Legacy+": "+other)
 		case f.legacy && (named || !m.reappeared(f)):
 			moves = append(moves, m)
 		case f.legacy:

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -44,6 +45,9 @@ func (m Move) reasonsOf(want topology.Compiled, state topology.State, changes []
 		}
 	}
 	out = append(out, m.inexact(state)...)
+	if other := m.otherMove(state); other != "" {
+		add("%s", other)
+	}
 	for _, c := range changes {
 		concerns := c.Name == m.New || c.Kind == topology.KindTopology || m.needs(want, c)
 		if c.Action == plan.Blocked && (!c.IsEndured() || c.Unfinished) && concerns {
@@ -51,6 +55,22 @@ func (m Move) reasonsOf(want topology.Compiled, state topology.State, changes []
 		}
 	}
 	return out
+}
+
+// otherMove says that another file moves the legacy queue in the other way: under its name, or to a
+// successor. Both have the same switch exchange, and each message would come to both ends. Empty:
+// it does not.
+func (m Move) otherMove(state topology.State) string {
+	if replaced := replacementOf(m.Topology, m.Legacy); !m.replaces() && replaced.find(state).successor {
+		return fmt.Sprintf("it is being replaced under its name, and messages wait in %s; finish that, or roll it back, with the file that has the queue", replaced.New)
+	}
+	for _, b := range state.Have.Bindings {
+		if m.replaces() && b.Source == m.successorEnd() && b.Destination != m.New {
+			return fmt.Sprintf("its migration to %s is not finished; finish it, or roll it back, with the file that has that queue",
+				text.Name(b.Destination))
+		}
+	}
+	return ""
 }
 
 // inexact says which bindings of the legacy queue cannot be created again unchanged. A whole

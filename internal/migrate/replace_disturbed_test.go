@@ -310,6 +310,73 @@ func TestReplaceOutlivesAFileWithoutTheQueue(t *testing.T) {
 	}
 }
 
+// While a queue is being replaced under its name, a migration to a successor, which has the same
+// switch exchange, is refused, and so is its abort; and the other way round. Nothing is doubled,
+// and each ends with its own file.
+func TestReplaceAndMigrateExcludeEachOther(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	files := func(t *testing.T) (replaced, moved *stage) {
+		t.Helper()
+		target := brokertest.VHost(t)
+		file := func(queue string) *stage {
+			queue = "{" + queue + `, bindings: [{exchange: events, key: "order.#"}]}`
+			return newStageIn(t, target, fmt.Sprintf(managedFile, "2s", queue), "", nil)
+		}
+		before := file("name: new, type: classic")
+		before.apply(t, before.want)
+		return file("name: new"), file("name: new.v2, replaces: new")
+	}
+	for _, step := range []string{"replace: create the switch", "replace: proving", "replace: deleted"} {
+		t.Run(strings.TrimPrefix(step, "replace: "), func(t *testing.T) {
+			t.Parallel()
+			s, moved := files(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			r, _ := s.during(t, step, 1, func() { s.send(t, "events", "order.new", "one", nil); cancel() })
+			if err := r.Run(ctx); err == nil {
+				t.Fatal("it was not stopped")
+			}
+			hold := topology.ReplacementHoldName("shop", "new")
+			for _, legacy := range [][]string{nil, {"new"}} {
+				r, told := moved.listen(t)
+				r.Legacy = legacy
+				if err := r.Run(t.Context()); !errors.Is(err, migrate.ErrRefused) || !strings.Contains(err.Error(), hold) {
+					t.Errorf("migrate returns %v", err)
+				}
+				err := r.Abort(t.Context(), moved.without(t))
+				if errors.Is(err, migrate.ErrRefused) == (legacy == nil) || !strings.Contains(told.String()+fmt.Sprint(err), hold) {
+					t.Errorf("abort returns %v, and says %s", err, told)
+				}
+			}
+			for _, end := range []*migrate.Runner{s.replacer(t), moved.runner(t)} {
+				if err := end.Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := moved.count(t, "new.v2"); n["one"] != 1 || len(n) != 1 {
+				t.Errorf("the successor has %v", n)
+			}
+		})
+	}
+	t.Run("a migration", func(t *testing.T) {
+		t.Parallel()
+		s, moved := files(t)
+		r := moved.runner(t)
+		r.Until = migrate.Cutover
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		err := s.replacer(t).Run(t.Context())
+		if !errors.Is(err, migrate.ErrRefused) || !strings.Contains(err.Error(), "new.v2") {
+			t.Errorf("it returns %v", err)
+		}
+		if err := moved.runner(t).Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.nothingLeft(t)
+	})
+}
+
 // Without the lock of the topology, nothing is replaced under its name, and no replacement is
 // rolled back.
 func TestReplaceNeedsTheLock(t *testing.T) {
