@@ -225,8 +225,10 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 				ErrRefused, m.Legacy)
 		case !f.legacy:
 			// It was deleted by a run that was stopped. Nothing can be lost: what is routed to it waits in
-			// the hold.
-			err = r.declareAnew(ctx, m, state, nil)
+			// the hold. That run may have had another file, which needed nothing for failures.
+			if err = r.prepare(ctx, []Move{m.work()}, m.ahead); err == nil {
+				err = r.declareAnew(ctx, m, state, nil)
+			}
 		case differs:
 			err = r.vacate(ctx, m)
 			if errors.Is(err, errRedeclared) && redeclared >= mostRedeclared {

@@ -180,7 +180,7 @@ func (r *Runner) replacementRights(state topology.State, moves []Move) []plan.Ri
 		m.ahead(&prepared)
 		p.Changes = append(p.Changes, prepared.Changes...)
 		p.Changes = append(p.Changes, m.wholeSwitch(state)...)
-		for _, b := range union(f.onLegacy, f.onSwitch) {
+		for _, b := range union(union(f.onLegacy, f.onSwitch), r.lacksReturn(m, f)) {
 			b.Destination, b.DestinationType = m.Legacy, topology.ToQueue
 			p.Changes = append(p.Changes, create(b))
 			p.Changes = append(p.Changes, m.bindSwitch([]topology.Binding{b})...)

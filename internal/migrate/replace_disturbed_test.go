@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -308,6 +309,75 @@ func TestReplaceOutlivesAFileWithoutTheQueue(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A replacement that goes on with another file makes what the queue of that file needs for its
+// failures, so that what consumers reject then is retried.
+func TestReplaceGoesOnWithABackoff(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	for _, step := range []string{"replace: proving", "replace: deleted"} {
+		t.Run(strings.TrimPrefix(step, "replace: "), func(t *testing.T) {
+			t.Parallel()
+			target := brokertest.VHost(t)
+			first := replaceStageOf(t, target, "quorum", "classic", nil, "    deadLetterBy: unmanaged\n")
+			ctx, cancel := context.WithCancel(t.Context())
+			r, _ := first.during(t, step, 1, cancel)
+			if err := r.Run(ctx); err == nil {
+				t.Fatal("it was not stopped")
+			}
+			file := strings.Replace(fmt.Sprintf(topologyFile, "classic"), "    replaces: old\n", "", 1)
+			s := newStageIn(t, target, file, "", nil)
+			r, _ = s.during(t, "replace: moving", 1, func() {
+				// A retry that comes back now has a route, to the hold.
+				s.send(t, topology.ReturnExchangeName("shop"), topology.AddressKey("new"), "back", nil)
+			})
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.replaced(t)
+			ch := s.target.Channel(t)
+			d, ok, err := ch.Get("new", false)
+			if err != nil || !ok || d.MessageId != "back" {
+				t.Fatalf("the queue has %q: %t, %v", d.MessageId, ok, err)
+			}
+			if err := d.Reject(false); err != nil {
+				t.Fatal(err)
+			}
+			if d := brokertest.Take(t, ch, "shop.quick.failed"); d.MessageId != "back" {
+				t.Errorf("the failed queue has %q", d.MessageId)
+			}
+		})
+	}
+}
+
+// What the broker refuses to declare is known before the queue is deleted, also if another file
+// began the replacement: it is rolled back.
+func TestReplaceGoesOnWithARefusedDeclaration(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
+	before := bindingsOf(s.inspect(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	r, _ := s.during(t, "replace: proving", 1, func() { s.send(t, "f", "", "one", nil); cancel() })
+	if err := r.Run(ctx); err == nil {
+		t.Fatal("it was not stopped")
+	}
+	for i, q := range s.want.Queues {
+		if q.Name == "new" { // see TestReplaceWithARefusedDeclaration
+			s.want.Queues[i].Arguments = q.Arguments.With("x-quorum-initial-group-size", int64(-1))
+		}
+	}
+	if err := s.replacer(t).Run(t.Context()); !errors.Is(err, migrate.ErrRefused) {
+		t.Errorf("it returns %v", err)
+	}
+	if d := cmp.Diff(before, bindingsOf(s.inspect(t))); d != "" || !s.exists(t, "new") {
+		t.Fatalf("bindings (-before +after):\n%s", d)
+	}
+	if n := s.count(t, "new"); n["one"] != 1 || len(n) != 1 {
+		t.Errorf("the queue has %v", n)
+	}
+	s.nothingLeft(t)
 }
 
 // While a queue is being replaced under its name, a migration to a successor, which has the same

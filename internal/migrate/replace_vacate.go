@@ -182,14 +182,15 @@ func (r *Runner) drainAdvice(m Move, state topology.State) string {
 // prepareHold creates what the queue of the file needs for its failures, the hold, and its ends. It
 // returns when the hold answers and is old enough for messages.
 func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) error {
-	if f := m.find(state); f.successor && m.switched(f) {
-		return nil // an earlier run has done it, and to ask a queue that has messages changes their order
-	}
+	// These depend on the file, and an earlier run may have had another one.
 	if err := r.prepare(ctx, []Move{m.work()}, m.ahead); err != nil {
 		return err
 	}
 	if err := r.tryDeclaration(ctx, m); err != nil {
 		return err
+	}
+	if f := m.find(state); f.successor && m.switched(f) {
+		return nil // an earlier run has done the rest, and to ask a queue that has messages changes their order
 	}
 	if !m.find(state).successor {
 		hold := r.hold(m)
@@ -232,6 +233,16 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 		return err
 	}
 	return r.execute(ctx, m.makeEnd(m.find(state), m.successorEnd()))
+}
+
+// lacksReturn returns the bindings by which retries come back to the queue of the file, and that
+// neither the queue nor the switch exchange has: another file began the replacement, and plans
+// leave the bindings of such a queue alone.
+func (r *Runner) lacksReturn(m Move, f found) []topology.Binding {
+	wanted := slices.DeleteFunc(slices.Clone(r.Topology.Bindings), func(b topology.Binding) bool {
+		return b.Destination != m.Legacy || !m.returns(b)
+	})
+	return lacking(wanted, union(f.onLegacy, f.onSwitch))
 }
 
 // work returns the move whose preparation is that of the queue.
@@ -499,6 +510,11 @@ func (r *Runner) declareAnew(ctx context.Context, m Move, state topology.State, 
 	f.legacy, f.legacyBound = true, false
 	for _, c := range m.makeEnd(f, m.legacyEnd()) {
 		add(c)
+	}
+	if f.exchanges[m.switchName()] {
+		for _, c := range m.bindSwitch(r.lacksReturn(m, f)) {
+			add(c)
+		}
 	}
 	// The counts that prove a quorum queue empty must be newer than this moment.
 	err := apply.Execute(ctx, gated{r.Management.Fresh(), r}, plan.Plan{Changes: changes}, written)
