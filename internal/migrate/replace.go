@@ -121,8 +121,8 @@ func (r *Runner) wanted(m Move) topology.Queue {
 }
 
 // hold returns the hold of a queue. No message leaves it by itself, but for one that expires: that
-// is dead-lettered as in the queue.
-func (r *Runner) hold(m Move) topology.Queue {
+// is dead-lettered as in the queue, by its arguments or a policy.
+func (r *Runner) hold(m Move, state topology.State) topology.Queue {
 	args := topology.Arguments{
 		topology.ArgQueueType: topology.Quorum, topology.ArgDeliveryLimit: topology.Unlimited,
 		topology.ArgManagedBy: topology.DeskMark(m.Topology),
@@ -132,6 +132,9 @@ func (r *Runner) hold(m Move) topology.Queue {
 		if p.Label.Queue == m.Legacy && !dead.HasAny(topology.ArgDeadLetterExchange) {
 			dead = policy.Arguments(p.Definition)
 		}
+	}
+	if !dead.HasAny(topology.ArgDeadLetterExchange) {
+		dead = policy.Effective(state, r.wanted(m)) // a policy of another team
 	}
 	for _, name := range []string{topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey} {
 		if v, given := dead[name]; given {
@@ -219,7 +222,7 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 		case !first && !f.successor && (!f.legacy || r.tallyOf(m).held):
 			disturbed = fmt.Errorf("%w: the hold %s of the queue %s was deleted, and with it what waited there, if anything",
 				ErrDisturbed, m.New, m.Legacy)
-			err = r.execute(ctx, append(m.makeEnd(f, m.successorEnd()), create(r.hold(m))))
+			err = r.execute(ctx, append(m.makeEnd(f, m.successorEnd()), create(r.hold(m, state))))
 		case !f.legacy && r.wanted(m).External:
 			return fmt.Errorf("%w: the queue %s is deleted and waits to be declared, and the file has it as external; take that back, and run the command again",
 				ErrRefused, m.Legacy)

@@ -90,7 +90,7 @@ func (r *Runner) unsuitable(m Move, state topology.State, seen *survey.Survey, c
 		add("the queue %s %s: such messages would be lost while there is no queue; let them come through an exchange",
 			f.Name, describeFeeder(m, f))
 	}
-	if harm := plan.DeskHarm(m.Topology, state, r.hold(m)); harm != "" {
+	if harm := plan.DeskHarm(m.Topology, state, r.hold(m, state)); harm != "" {
 		add("%s, where messages wait during the replacement", harm)
 	}
 	work := m.work()
@@ -185,7 +185,7 @@ func (r *Runner) replacementRights(state topology.State, moves []Move) []plan.Ri
 			p.Changes = append(p.Changes, create(b))
 			p.Changes = append(p.Changes, m.bindSwitch([]topology.Binding{b})...)
 		}
-		for _, q := range []topology.Queue{r.hold(m), r.trial(m), r.wanted(m)} {
+		for _, q := range []topology.Queue{r.hold(m, state), r.trial(m), r.wanted(m)} {
 			p.Changes = append(p.Changes, create(q), remove(q))
 		}
 		for _, name := range []string{m.legacyEnd(), m.successorEnd()} { // the mover

@@ -755,6 +755,42 @@ func TestReplaceDeadLettersWhatExpires(t *testing.T) {
 	}
 }
 
+// A message that expires in the hold is dead-lettered as it would have been in the queue, also
+// where the queue has its dead-lettering from a policy of another team.
+func TestReplaceDeadLettersByAPolicyOfOthers(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := replaceStageOf(t, brokertest.VHost(t), "classic", "quorum", nil, "    deadLetterBy: unmanaged\n")
+	ch := s.target.Channel(t)
+	if err := ch.ExchangeDeclare("dlx", "direct", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.QueueDeclare("expired", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.QueueBind("expired", "gone", "dlx", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/team", map[string]any{
+		"pattern": "^new$", "apply-to": "queues",
+		"definition": map[string]any{"dead-letter-exchange": "dlx", "dead-letter-routing-key": "gone"},
+	})
+	brokertest.Eventually(t, "the policy to be in effect", func() bool {
+		return s.inspect(t).QueuePolicies["new"] == "team"
+	})
+	r, _ := s.during(t, "replace: proving", 1, func() {
+		m := amqp091.Publishing{MessageId: "short", DeliveryMode: amqp091.Persistent, Expiration: "100"}
+		brokertest.PublishConfirmed(t, s.target.Confirming(t), "f", "", m)
+	})
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.replaced(t)
+	if n := s.count(t, "expired"); n["short"] != 1 || len(n) != 1 {
+		t.Errorf("of the message that expired, the queue of the policy has %v", n)
+	}
+}
+
 // A service that binds the queue while its messages go to the hold keeps that binding, and what is
 // said of doubled messages is true.
 func TestReplaceWhileAServiceBinds(t *testing.T) {

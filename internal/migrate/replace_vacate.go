@@ -193,7 +193,7 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 		return nil // an earlier run has done the rest, and to ask a queue that has messages changes their order
 	}
 	if !m.find(state).successor {
-		hold := r.hold(m)
+		hold := r.hold(m, state)
 		r.say("replace: create the hold %s", hold.Name)
 		err := r.execute(ctx, []plan.Change{create(hold)})
 		if errors.Is(err, broker.ErrInternal) && hold.Arguments[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
