@@ -138,9 +138,16 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 		h.step = step
 		defer finish()
 	}
-	_, err = r.drain(ctx, reverse, h, drainLimits{
-		idle: time.Second, wait: r.Wait, stuck: max(r.Wait, leastStuck), byName: m.watchSuccessor(state),
-	})
+	limits, err := r.room(ctx, reverse, state)
+	if err != nil {
+		return err
+	}
+	limits.idle, limits.wait, limits.stuck = time.Second, r.Wait, max(r.Wait, leastStuck)
+	limits.byName = m.watchSuccessor(state)
+	if !limits.paced {
+		limits.fullAt = 0 // a successor without messages need not wait for a full legacy queue
+	}
+	_, err = r.drain(ctx, reverse, h, limits)
 	if n := h.moved.Load(); n > 0 {
 		r.say("abort: moved %s from %s back to %s", messages(n), m.New, m.Legacy)
 	}

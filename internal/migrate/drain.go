@@ -97,6 +97,9 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits
 			if h.watched != nil {
 				h.watched.bind = out.Bind
 			}
+			if limits.paced && ready == 0 {
+				return nil // room lets through what comes
+			}
 			return h.awaitRoom(ctx, in, m, limits)
 		},
 		Start: func(move *relay.Relay) {
@@ -119,13 +122,20 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits
 	return max(0, first), err
 }
 
-// refusesAt returns how many messages a queue holds when it refuses more. Zero: it accepts any
-// number.
-func refusesAt(state topology.State, queue string) int64 {
-	if limit, refuses := policy.FullAt(state, queue); refuses {
-		return limit
+// room returns how many messages the queue of the drain may hold. One that refuses messages when it
+// is full needs no more than that; one that drops its oldest would drop what its consumers would
+// have read. Where none reads, and the other queue dropped its oldest too, so does this one.
+func (r *Runner) room(ctx context.Context, m Move, state topology.State) (drainLimits, error) {
+	limit, refuses := policy.FullAt(state, m.New)
+	if limit == 0 || refuses {
+		return drainLimits{fullAt: limit}, nil
 	}
-	return 0
+	if had, refused := policy.FullAt(state, m.Legacy); had > 0 && had <= limit && !refused {
+		if n, err := r.consumers(ctx, state, m.New); n == 0 || err != nil {
+			return drainLimits{}, err
+		}
+	}
+	return drainLimits{fullAt: limit, paced: true, prefetch: holdPrefetch}, nil
 }
 
 // room returns a function that reports whether the queue has room for one message more. It counts

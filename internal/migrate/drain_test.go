@@ -115,6 +115,56 @@ func TestDrainIntoAFullQueue(t *testing.T) {
 	stop()
 }
 
+// A queue that drops its oldest messages when it is full gets no more than it has room for, whether
+// its messages come by a migration or by an abort: its consumers get all of them.
+func TestDrainIntoAQueueThatDropsItsOldest(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	const n = 300
+	sent := map[string]bool{}
+	for i := range n {
+		sent[fmt.Sprint(i)] = true
+	}
+	full := "    replaces: old\n    arguments: {x-max-length: 10}\n"
+	t.Run("migrate", func(t *testing.T) {
+		t.Parallel()
+		file := strings.Replace(fmt.Sprintf(topologyFile, "classic"), "    replaces: old\n", full, 1)
+		s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
+		s.fill(t, n, 10)
+		r := s.runner(t)
+		r.Wait = time.Second
+		err := r.Run(t.Context())
+		if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "it is full, with 10 messages") {
+			t.Errorf("without consumers it ends with %v", err)
+		}
+		stop := s.consumeAs(t, "new", 1, false, 2*time.Millisecond)
+		if err := s.runner(t).Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if lost, doubled := s.account(t, sent); lost > 0 || doubled > 0 {
+			t.Errorf("%d of %d messages were lost, %d doubled", lost, n, doubled)
+		}
+		stop()
+	})
+	t.Run("abort", func(t *testing.T) {
+		t.Parallel()
+		args := amqp091.Table{"x-max-length": 10}
+		s := newStageIn(t, brokertest.VHost(t), fmt.Sprintf(topologyFile, "quorum"), "classic", args)
+		r := s.runner(t)
+		r.Until = migrate.Cutover
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		brokertest.Fill(t, s.target.Confirming(t), "f", "", n, 10)
+		stop := s.consumeAs(t, "old", 1, false, 2*time.Millisecond)
+		s.abort(t, s.runner(t))
+		if lost, doubled := s.account(t, sent); lost > 0 || doubled > 0 {
+			t.Errorf("%d of %d messages were lost, %d doubled", lost, n, doubled)
+		}
+		stop()
+	})
+}
+
 // A message whose headers the broker itself has made larger than it takes from
 // any queue is moved without what the broker added, and holds up no other message.
 func TestDrainHeadersTooLarge(t *testing.T) {

@@ -174,10 +174,12 @@ func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) er
 
 // drainLegacy drains a queue and reports what was moved.
 func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topology.State) (moved int64, err error) {
-	limits := drainLimits{
-		idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck), fullAt: refusesAt(state, m.New),
-		byName: m.watchLegacy(state),
+	limits, err := r.room(ctx, m, state)
+	if err != nil {
+		return 0, err
 	}
+	limits.idle, limits.wait, limits.stuck = r.Idle, r.Wait, max(r.Wait, leastStuck)
+	limits.byName = m.watchLegacy(state)
 	limits.bound = func(ctx context.Context) bool {
 		before := h.moved.Load()
 		state, err := r.inspect(ctx)

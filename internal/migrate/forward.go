@@ -131,7 +131,11 @@ func (r *Runner) watchForwarder(ctx context.Context, m Move, h *mover, state top
 	if err := r.execute(ctx, []plan.Change{paused}); err != nil {
 		return false, err
 	}
-	limits := drainLimits{idle: r.Idle, stuck: max(r.Wait, leastStuck), fullAt: refusesAt(state, m.New)}
+	limits, err := r.room(ctx, m, state)
+	if err != nil {
+		return false, err
+	}
+	limits.idle, limits.stuck = r.Idle, max(r.Wait, leastStuck)
 	var closes func()
 	limits.feeders, closes = r.feedersEmpty(m, h)
 	defer closes()
