@@ -77,7 +77,16 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 	if err != nil {
 		return err
 	}
-	f := m.find(state).forwarder
+	found := m.find(state)
+	f := found.forwarder
+	if f == nil || !found.legacy {
+		// Its policy or the queue is gone: an earlier attempt of this run got so far, or another client
+		// has deleted it. It is then migrated like any other.
+		if why := m.reasons(r.Topology, state); len(why) > 0 {
+			return refusedFor(why)
+		}
+		return r.move(ctx, state, []Move{m}, nil)
+	}
 	if f.IsPending() || state.QueuePolicies[m.Legacy] != f.Name || m.isPaused(*f) && !r.allows(m.Legacy) {
 		// Its creation was interrupted, a foreign policy overrides it, or a run with consent was killed.
 		return r.forward(ctx, m, "publishers send to its name")

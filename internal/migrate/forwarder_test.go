@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -93,6 +94,37 @@ func TestForwarderIsRetired(t *testing.T) {
 			})
 			if got := s.collect(t, "new", published); len(got) != published {
 				t.Errorf("%d of %d messages came", len(got), published)
+			}
+			s.tidy(t)
+		})
+	}
+}
+
+// A forwarder whose policy, or whose queue, is gone when its turn comes, because an earlier attempt
+// got so far, is migrated to its end.
+func TestForwarderIsGone(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	for _, gone := range []string{"policies", "queues"} {
+		t.Run(gone, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, "classic", nil)
+			s.forwarding(t, 2*time.Second)()
+			name := "old"
+			if gone == "policies" {
+				name = topology.ForwardPolicyName("shop", "old")
+			}
+			r := s.runner(t)
+			r.Parallel = 1
+			r.QueueProgress = func(int) (step, finish func()) { // what to do is known, and nothing is begun
+				s.target.Call(t, "DELETE", gone+"/"+url.PathEscape(s.target.VHost)+"/"+url.PathEscape(name), nil)
+				return func() {}, func() {}
+			}
+			if err := r.Run(t.Context()); err != nil || s.exists(t, "old") {
+				t.Errorf("it ends with %v; the legacy queue exists: %t", err, s.exists(t, "old"))
+			}
+			if got := r.Results(); len(got) != 1 || got[0].Outcome != migrate.Done {
+				t.Errorf("the results are %+v", got)
 			}
 			s.tidy(t)
 		})
