@@ -245,7 +245,7 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 			}
 		default:
 			if err = r.giveBack(ctx, m, state, r.consumersBack); err == nil {
-				r.say("done: %s is replaced under its name; %s, %s", m.Legacy, r.replacedAccount(m), text.Took(time.Since(began)))
+				r.say("done: %s is as the file has it; %s, %s", m.Legacy, r.replacedAccount(m), text.Took(time.Since(began)))
 				return disturbed
 			}
 		}

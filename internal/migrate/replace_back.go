@@ -246,7 +246,7 @@ func (r *Runner) removeHold(ctx context.Context, m Move) error {
 }
 
 // Rollbacks returns the replacements under their names that an abort rolls back, and a line for
-// each that it cannot: the queue that was there is deleted.
+// each that it cannot: the queue that was there is deleted, or is as the file has it.
 func Rollbacks(want topology.Compiled, state topology.State, queues []string) (moves []Move, stays []string) {
 	for _, name := range Unfinished(want, state) {
 		m := replacementOf(want.Name, name)
@@ -254,6 +254,8 @@ func Rollbacks(want topology.Compiled, state topology.State, queues []string) (m
 		case len(queues) > 0 && !slices.Contains(queues, name):
 		case m.find(state).legacy && plan.Differs(want, state, name):
 			moves = append(moves, m)
+		case m.find(state).legacy: // the new one, or the old one and the file has changed
+			stays = append(stays, fmt.Sprintf("the queue %s is as the file has it, so there is nothing to roll back; run migrate to finish", name))
 		default:
 			stays = append(stays, fmt.Sprintf("the queue that %s replaces under its name is deleted, or its node is down, so there is nothing to roll back to; run migrate to finish", name))
 		}

@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
+	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -166,5 +168,22 @@ func TestClientsOnThePage(t *testing.T) {
 	rows := regexp.MustCompile(`(?m)\A(\|.*\n)+`).FindString(table)
 	if want := migrate.ClientRows(); rows != want {
 		t.Errorf("the page has\n%s\nand the code\n%s", rows, want)
+	}
+}
+
+// A queue that is as the file has it, because the file was changed back or the new queue is there,
+// is not said to be deleted when its replacement cannot be rolled back.
+func TestRollbacksOfAQueueThatExists(t *testing.T) {
+	t.Parallel()
+	file := strings.Replace(fmt.Sprintf(topologyFile, "classic"), "    replaces: old\n", "", 1)
+	want := spectest.Compile(t, file)
+	hold := topology.Queue{Name: topology.ReplacementHoldName("shop", "new"), Durable: true}
+	hold.Arguments = topology.Arguments{"x-queue-type": "quorum", "x-managed-by": topology.DeskMark("shop")}
+	state := topology.State{Version: "4.3.6"}
+	state.Have.Queues = append(slices.Clone(want.Queues), hold)
+	moves, stays := migrate.Rollbacks(want, state, nil)
+	if len(moves) != 0 || len(stays) != 1 || strings.Contains(stays[0], "deleted") ||
+		!strings.Contains(stays[0], "is as the file has it") {
+		t.Errorf("it rolls back %v, and says %q", moves, stays)
 	}
 }
