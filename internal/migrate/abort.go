@@ -74,7 +74,7 @@ func (r *Runner) Abort(ctx context.Context, without func(legacy []string) (topol
 			waiting = append(waiting, err)
 		}
 	}
-	return errors.Join(waiting...)
+	return joinErrors(waiting...)
 }
 
 // cutoverBack takes the steps that route messages to the legacy queues again.

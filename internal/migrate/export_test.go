@@ -52,3 +52,6 @@ func ClientRows() string {
 func Declarations(version string, was, is topology.Queue) string {
 	return declarations(version, was, is)
 }
+
+// JoinErrors joins the errors of several queues.
+func JoinErrors(errs ...error) error { return joinErrors(errs...) }

@@ -197,7 +197,7 @@ func (r *Runner) replaceAll(ctx context.Context, moves []Move) error {
 			break
 		}
 	}
-	return errors.Join(failed...)
+	return joinErrors(failed...)
 }
 
 // replace replaces a queue under its name, from whatever state an earlier run has left.

@@ -212,7 +212,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		return err
 	}
 	if again := r.replaceAll(ctx, replaced); again != nil || err != nil {
-		return errors.Join(err, again)
+		return joinErrors(err, again)
 	}
 	return r.noteFinished(ctx)
 }
