@@ -59,6 +59,9 @@ type Change struct {
 	// Delays says that RabbitMQ may delay messages in the queue that the change deletes. Such messages
 	// are not ready: only the counts of the queue show them.
 	Delays bool
+	// ProvedEmpty says that the queue which the change deletes was proved empty just now, and that no
+	// exchange leads to it: it is not proved empty again. Make does not set it.
+	ProvedEmpty bool
 	// Replacement is what the broker shows of a queue that is to be replaced under its name. Make does
 	// not set it. Nil: it was not read.
 	Replacement *Replacement

@@ -461,11 +461,9 @@ func (r *Runner) deleteAndDeclare(ctx context.Context, m Move, consumers int64) 
 	}
 	gone := remove(state.Have.Queues[i])
 	gone.Hazards = []topology.Hazard{topology.StopsConsumers} // they get basic.cancel
-	if state.Have.Queues[i].Type() != topology.Classic {
-		// Without it, the deletion would prove once more what is proved, for seconds in which nothing
-		// looks at the bindings.
-		gone.Hazards = append(gone.Hazards, topology.LosesMessages)
-	}
+	// Without it, the deletion would prove once more what is proved, for seconds in which nothing
+	// looks at the bindings.
+	gone.ProvedEmpty = true
 	return r.declareAnew(ctx, m, state, &gone)
 }
 

@@ -35,7 +35,7 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 	case topology.Queue:
 		if c.Label.Role == topology.RoleLog {
 			// Nothing is lost: it has records of the desk, and no message of a user.
-			return m.removeQueue(ctx, o, amqp.Conditions{}, false)
+			return m.removeQueue(ctx, o, amqp.Conditions{}, c)
 		}
 		if c.Stake != nil { // the plan has named the runs of the desk that need the queue
 			if err := m.unbindDesks(ctx, o.Name); err != nil {
@@ -48,7 +48,7 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 			// is no consent to losing what has arrived meanwhile.
 			Empty: !slices.Contains(c.Hazards, topology.LosesMessages) || o.Type() != topology.Stream && c.Stake != nil &&
 				c.Stake.Ready+c.Stake.Unacknowledged == 0,
-		}, c.Delays)
+		}, c)
 	case topology.Binding:
 		return m.removeBinding(ctx, o)
 	case topology.Policy:
@@ -58,19 +58,29 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 	}
 }
 
-// removeQueue deletes a queue. A classic queue that must be empty cannot lose a message: the broker
-// checks and deletes in one step. For quorum queues and streams it has no conditions, and its
-// counts are up to 5 seconds old; such a queue is proved empty first. A message that is published
-// by the queue's name between the proof and the deletion is lost: there is no known protection
-// against that. delays says that it may hold messages that it delays.
-func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Conditions, delays bool) error {
-	if q.Type() != topology.Classic {
+// removeQueue deletes a queue for a change. A queue that must be empty is proved empty first, as
+// the counts of the broker are up to 5 seconds old. When it deletes a classic queue, the broker
+// also checks that no message is ready and that there are no consumers; of a message that a client
+// holds it does not ask. For quorum queues and streams it has no conditions. A message that is
+// published by the queue's name between the proof and the deletion can be lost: there is no known
+// protection against that.
+func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Conditions, c plan.Change) error {
+	must := only
+	must.Empty = only.Empty && !c.ProvedEmpty
+	if q.Type() == topology.Classic {
+		if must.Empty {
+			// A queue that is not in the list can be on a node that is down: the broker says so.
+			if _, err := m.proveCounts(ctx, q, amqp.Conditions{Empty: true}); err != nil {
+				return err
+			}
+		}
+	} else {
 		// First: what comes to the queue between the proof that it is empty and the deletion is lost.
 		if gone, err := m.proveWhole(ctx, q); gone || err != nil {
 			return err
 		}
-		if only.Empty || only.Unused {
-			gone, err := m.prove(ctx, q, only, delays)
+		if must.Empty || must.Unused {
+			gone, err := m.prove(ctx, q, must, c.Delays)
 			if gone || err != nil {
 				return err
 			}

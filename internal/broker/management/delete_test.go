@@ -152,15 +152,20 @@ func TestADeletionNeedsItsHazards(t *testing.T) {
 				t.Fatal(err)
 			}
 			classic, quorum := full("classic", topology.Classic), full("quorum", topology.Quorum)
+			held := full("held", topology.Classic)
+			if _, ok, err := ch.Get("held", false); !ok || err != nil { // a client that has it, and no consumer
+				t.Fatal(ok, err)
+			}
 			holding(t, m, "classic", "quorum")
 			for name, tc := range map[string]struct {
 				object topology.Object
 				hazard topology.Hazard
 			}{
-				"a classic queue with a message": {classic, topology.LosesMessages},
-				"a quorum queue with a message":  {quorum, topology.LosesMessages},
-				"a queue with a consumer":        {used, topology.StopsConsumers},
-				"an exchange with a binding":     {bound, topology.DropsRouting},
+				"a classic queue with a message":               {classic, topology.LosesMessages},
+				"a quorum queue with a message":                {quorum, topology.LosesMessages},
+				"a classic queue whose message a client holds": {held, topology.LosesMessages},
+				"a queue with a consumer":                      {used, topology.StopsConsumers},
+				"an exchange with a binding":                   {bound, topology.DropsRouting},
 			} {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()

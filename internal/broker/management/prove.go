@@ -32,17 +32,8 @@ func (m *Client) ProveEmpty(ctx context.Context, queues []topology.Queue) error 
 			}
 			continue
 		}
-		usage, err := fresh.census.usage(ctx, fresh.usage)
-		if err != nil {
-			return err
-		}
-		now := usage[q.Name]
-		switch held := now.Ready + now.Unacknowledged; {
-		case now.unknown:
-			return broker.Errorf(broker.ErrRefused, "the queue %s: the broker does not report how many messages it holds",
-				q.Name)
-		case held > 0:
-			return broker.Errorf(broker.ErrRefused, "the queue %s holds %d messages", q.Name, held)
+		if _, err := fresh.proveCounts(ctx, q, amqp.Conditions{Empty: true}); err != nil {
+			return fmt.Errorf("the queue %s: %w", q.Name, err)
 		}
 	}
 	return nil
@@ -74,24 +65,8 @@ func (m *Client) prove(ctx context.Context, q topology.Queue, only amqp.Conditio
 			return gone, err // fail early: the counts take their time
 		}
 	}
-	now, ok, err := m.counted(ctx, q, only)
-	if err != nil {
-		return false, err
-	}
-	switch held := now.Ready + now.Unacknowledged; {
-	case !ok:
-		return true, nil
-	case only.Empty && now.unknown:
-		return false, broker.Errorf(broker.ErrRefused,
-			"the broker does not report how many messages the queue holds; check that the node of its leader is up")
-	case only.Empty && held > 0:
-		return false, broker.Errorf(broker.ErrRefused, "the queue holds %d messages (%d ready, %s)", held,
-			now.Ready, now.NotReady())
-	case only.Unused && now.ConsumersUnknown:
-		return false, broker.Errorf(broker.ErrRefused,
-			"the broker's statistics do not report whether the queue has consumers; check that statistics are enabled and that the node of its leader is up")
-	case only.Unused && now.Consumers > 0:
-		return false, broker.Errorf(broker.ErrRefused, "the queue has %s", text.Count(now.Consumers, "consumer"))
+	if gone, err := m.proveCounts(ctx, q, only); gone || err != nil {
+		return gone, err
 	}
 	if only.Empty {
 		if gone, err := m.proveEmpty(ctx, q); gone || err != nil {
@@ -117,6 +92,31 @@ func (m *Client) prove(ctx context.Context, q topology.Queue, only amqp.Conditio
 	}
 	if asks {
 		return m.proveUnused(ctx, q)
+	}
+	return false, nil
+}
+
+// proveCounts proves by the counts that a queue is empty and unused, as far as it must be. The
+// queue is gone if the broker does not list it.
+func (m *Client) proveCounts(ctx context.Context, q topology.Queue, only amqp.Conditions) (gone bool, err error) {
+	now, ok, err := m.counted(ctx, q, only)
+	if err != nil {
+		return false, err
+	}
+	switch held := now.Ready + now.Unacknowledged; {
+	case !ok:
+		return true, nil
+	case only.Empty && now.unknown:
+		return false, broker.Errorf(broker.ErrRefused,
+			"the broker does not report how many messages the queue holds; check that the node of its leader is up")
+	case only.Empty && held > 0:
+		return false, broker.Errorf(broker.ErrRefused, "the queue holds %d messages (%d ready, %s)", held,
+			now.Ready, now.NotReady())
+	case only.Unused && now.ConsumersUnknown:
+		return false, broker.Errorf(broker.ErrRefused,
+			"the broker's statistics do not report whether the queue has consumers; check that statistics are enabled and that the node of its leader is up")
+	case only.Unused && now.Consumers > 0:
+		return false, broker.Errorf(broker.ErrRefused, "the queue has %s", text.Count(now.Consumers, "consumer"))
 	}
 	return false, nil
 }
