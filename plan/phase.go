@@ -53,12 +53,12 @@ const (
 	// phaseUnbindGenerated deletes the bindings of generated exchanges, those of the failed exchange
 	// excepted.
 	phaseUnbindGenerated
-	// phaseDetach deletes the policies that gave queues their dead-lettering.
+	// phaseDetach deletes the policies that gave queues their dead-lettering, if the queues stay.
 	phaseDetach
 	// phaseDeleteQueues deletes queues, failed queues excepted.
 	phaseDeleteQueues
-	// phaseUnbindFailed deletes the bindings that lead failures: what a work queue
-	// rejects has a route until the queue is deleted.
+	// phaseUnbindFailed deletes the bindings that lead failures, and the policies of deleted queues:
+	// what a work queue rejects has a route until the queue is deleted.
 	phaseUnbindFailed
 	// phaseDeleteFailed deletes failed queues.
 	phaseDeleteFailed

@@ -262,6 +262,10 @@ func (r resolved) policyChanges() []Change {
 // without dead-lettering drops what its consumers reject.
 func (r resolved) detached(p topology.Policy) Change {
 	c := deleted(p)
+	if slices.ContainsFunc(r.orphans.found.Queues, func(q topology.Queue) bool { return q.Name == p.Label.Queue }) {
+		// The queue is deleted, unless it turns out to have messages: they need the policy.
+		c.Phase = phaseUnbindFailed
+	}
 	if p.Pattern == "" { // see orphans.orphanedPolicies
 		c.Reason = fmt.Sprintf("it was deleted, or its deletion was interrupted, and it is still in effect on %s",
 			text.Name(p.Label.Queue))

@@ -114,3 +114,47 @@ func TestAnInterruptBeforeTheVerification(t *testing.T) {
 		t.Errorf("the run ends with %v", err)
 	}
 }
+
+// A queue that turns out to have messages when it is to be deleted keeps its dead-lettering, also
+// where that is a policy: what its consumers reject then is a failure as before.
+func TestAQueueThatStaysKeepsItsPolicy(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"quorum", "classic"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			target := brokertest.VHost(t)
+			s := &stage{target: target, consumer: target, kind: kind}
+			s.file = func(queue string) string {
+				file := strings.Replace(s.backoffs("a"), "{name: q,", "{name: q, deadLetterBy: policy,", 1)
+				return strings.Replace(file, "- {name: q,", queue+"- {name: q,", 1)
+			}
+			s.connect(t, target)
+			s.apply(t, s.m, "", 100*time.Millisecond)
+			ch := target.Confirming(t)
+			deliveries, err := ch.Consume("q", "", false, false, false, false, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			without := load(t, s.file("# "))
+			state, err := s.m.Inspect(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := plan.Make(without, state, plan.Options{})
+			allow := plan.Allow(topology.DropsRouting, topology.StopsConsumers)
+			if err := plan.Check(p, allow); err != nil {
+				t.Fatal(err)
+			}
+			brokertest.PublishConfirmed(t, ch, "e", "k", amqp091.Publishing{Body: []byte("late")})
+			d := <-deliveries
+			err = apply.ExecuteWithReroutes(t.Context(), s.m, without, plan.Allowed(p, allow), 0, func(plan.Change) {})
+			if !errors.Is(err, broker.ErrRefused) {
+				t.Fatalf("a queue with a message: %v", err)
+			}
+			if err := d.Reject(false); err != nil { // it fails: that is the test
+				t.Fatal(err)
+			}
+			brokertest.Eventually(t, "the failure", func() bool { return brokertest.Ready(t, ch, "shop.a.failed") == 1 })
+		})
+	}
+}
