@@ -254,3 +254,21 @@ func (r resolved) rebindings(replaced, wanted map[string]bool) []Change {
 	}
 	return out
 }
+
+// rebind adds to the replacements of queues among changes their bindings among rebindings, those
+// of the return path first. A queue whose policy changes is bound later: without it, the queue may
+// drop what its consumers reject.
+func rebind(changes, rebindings, policies []Change) {
+	order(rebindings)
+	for i, c := range changes {
+		attached := func(p Change) bool { return p.After != nil && p.Label.Queue == c.Name }
+		if c.Action != Replace || c.Kind != topology.KindQueue || slices.ContainsFunc(policies, attached) {
+			continue
+		}
+		for _, r := range rebindings {
+			if b, is := r.After.(topology.Binding); is && b.Destination == c.Name {
+				changes[i].Rebinds = append(changes[i].Rebinds, b)
+			}
+		}
+	}
+}

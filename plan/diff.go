@@ -84,9 +84,9 @@ func diff(r resolved) Plan {
 	}
 	compared := len(r.want.Exchanges) + len(r.want.Queues) + len(r.want.Bindings) + len(r.want.Policies)
 	differ := len(p.Changes) - len(r.refused)
-	p.Changes = append(p.Changes, r.rebindings(replaced, wanted)...)
-	policies := r.policyChanges()
-	p.Changes = append(p.Changes, policies...)
+	rebindings, policies := r.rebindings(replaced, wanted), r.policyChanges()
+	rebind(p.Changes, rebindings, policies)
+	p.Changes = append(append(p.Changes, rebindings...), policies...)
 	p.Unchanged = compared - differ - countWanted(policies)
 	p.Changes = append(p.Changes, r.reroutes...)
 	deletions := r.deletions(wanted)

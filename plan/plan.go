@@ -62,6 +62,9 @@ type Change struct {
 	// ProvedEmpty says that the queue which the change deletes was proved empty just now, and that no
 	// exchange leads to it: it is not proved empty again. Make does not set it.
 	ProvedEmpty bool
+	// Rebinds are the bindings that go with a queue when it is replaced. Apply creates them again at
+	// once, as no later plan knows those of a service. Empty where the queue gets a policy first.
+	Rebinds []topology.Binding
 	// Replacement is what the broker shows of a queue that is to be replaced under its name. Make does
 	// not set it. Nil: it was not read.
 	Replacement *Replacement

@@ -3,6 +3,7 @@ package apply_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +156,62 @@ func TestAQueueThatStaysKeepsItsPolicy(t *testing.T) {
 				t.Fatal(err)
 			}
 			brokertest.Eventually(t, "the failure", func() bool { return brokertest.Ready(t, ch, "shop.a.failed") == 1 })
+		})
+	}
+}
+
+// ending interrupts a run once it has replaced a queue.
+type ending struct {
+	apply.Converger
+
+	interrupt func()
+}
+
+func (e ending) Apply(ctx context.Context, c plan.Change) error {
+	err := e.Converger.Apply(ctx, c)
+	if c.Action == plan.Replace {
+		e.interrupt()
+	}
+	return err
+}
+
+// The binding of a service at a queue that is replaced outlives a run that is interrupted behind
+// the replacement. No later run would know of it.
+func TestAReplacedQueueKeepsTheBindingsOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"quorum", "classic"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			target := brokertest.VHost(t)
+			s := newStage(t, kind, target, target, target)
+			if err := target.Channel(t).QueueBind("q", "x", "amq.direct", false, nil); err != nil {
+				t.Fatal(err)
+			}
+			s.file = func(arguments string) string {
+				return strings.Replace(s.backoffs("a"), "{name: q,", "{name: q, arguments: {"+arguments+"},", 1)
+			}
+			const change = "x-message-ttl: 60000"
+			want, allow := load(t, s.file(change)), plan.Allow(topology.DropsRouting)
+			var p plan.Plan
+			brokertest.Eventually(t, "a queue of which the broker knows that it is unused", func() bool {
+				state, err := s.m.Inspect(t.Context())
+				p = plan.Make(want, state, plan.Options{})
+				return err == nil && plan.Check(p, allow) == nil
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			err := apply.ExecuteWithReroutes(ctx, ending{s.m, cancel}, want, plan.Allowed(p, allow), 0, func(plan.Change) {})
+			if part, is := errors.AsType[*apply.PartialError](err); !is || len(part.Pending) == 0 {
+				t.Fatalf("the run was not interrupted: %v", err)
+			}
+			s.apply(t, s.m, change, 0)
+			state, err := s.m.Inspect(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			of := func(b topology.Binding) bool { return b.Source == "amq.direct" && b.Destination == "q" }
+			if !slices.ContainsFunc(state.Have.Bindings, of) {
+				t.Error("the binding of the service is gone")
+			}
 		})
 	}
 }

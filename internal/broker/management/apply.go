@@ -12,6 +12,7 @@ import (
 	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -39,10 +40,30 @@ func (m *Client) Apply(ctx context.Context, c plan.Change) error {
 				return err
 			}
 		}
-		return m.declare(ctx, c.After)
+		return m.declareAnew(ctx, c)
 	case plan.Blocked:
 	}
 	return fmt.Errorf("action %q cannot be carried out", c.Action)
+}
+
+// declareAnew creates what a change has deleted, and the bindings that went with it. Its error
+// names the bindings of others: no plan knows of them any more.
+func (m *Client) declareAnew(ctx context.Context, c plan.Change) error {
+	err := m.declare(ctx, c.After)
+	var others []string
+	for _, b := range c.Rebinds {
+		if err == nil {
+			err = m.declare(ctx, b)
+		}
+		if _, marked := topology.Owner(b.Arguments); err != nil && !marked {
+			others = append(others, topology.Printable(b.String()))
+		}
+	}
+	if len(others) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; bindings that dlxctl did not create went with the queue, and must be created manually: %s",
+		err, text.Some(others))
 }
 
 // declare creates an object, or finds that it exists. A queue or exchange that exists and differs
