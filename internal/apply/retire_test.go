@@ -215,3 +215,40 @@ func TestAReplacedQueueKeepsTheBindingsOfOthers(t *testing.T) {
 		})
 	}
 }
+
+// A failed queue that gets a message while the topology is destroyed stays with its return path,
+// and the run does not say that everything is deleted.
+func TestDestroyNamesWhatWasUsedMeanwhile(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	s := newStage(t, "quorum", target, target, target)
+	const failed = "shop.a.failed"
+	ch := target.Confirming(t)
+	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := apply.Open(endpoint, plan.Nothing(load(t, s.file("a"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	late := false
+	runner := apply.Runner{
+		Session: session, Options: plan.Options{Allow: plan.Allow(topology.DropsRouting)},
+		Reporter: hooks{writes: func() {
+			if !late {
+				late = true
+				brokertest.PublishConfirmed(t, ch, "", failed, amqp091.Publishing{Body: []byte("late")})
+			}
+		}},
+	}
+	var unfinished *apply.UnfinishedError
+	err = runner.Destroy(t.Context())
+	if !errors.As(err, &unfinished) || !strings.Contains(err.Error(), "loses-messages="+failed) {
+		t.Errorf("the run ends with %v", err)
+	}
+	if n := brokertest.Ready(t, ch, failed); n != 1 || !late {
+		t.Errorf("%s has %d messages, one was sent: %t", failed, n, late)
+	}
+}
