@@ -76,7 +76,7 @@ func (g Digest) Whole(d amqp091.Delivery) Digest {
 // [Reader.Handle].
 func HandleOf(d amqp091.Delivery) Handle { return DigestOf(d).handle() }
 
-func (d Digest) handle() Handle { return Handle(hex.EncodeToString(d[:handleDigits/2])) }
+func (g Digest) handle() Handle { return Handle(hex.EncodeToString(g[:handleDigits/2])) }
 
 // handle returns the handle of a message in which something is masked. It is made of nothing but
 // what the view shows, so that no one can guess a masked value with it.

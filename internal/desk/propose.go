@@ -403,11 +403,12 @@ func (c *choice) reach(p *Proposal, state topology.State) {
 		exists[q.Name] = true
 	}
 	through, fix := topology.ReturnExchangeName(c.desk.Topology.Name), "run dlxctl apply, or name another target with --to"
-	switch c.kind.goes { // these have no --to
-	case toOrigin:
+	switch c.kind.goes {
+	case toOrigin: // it has no --to, and a pull has none
 		fix = "run dlxctl apply, or replay them with --to"
 	case toDead:
 		fix = "run dlxctl apply"
+	case toWork, toParked:
 	}
 	for at, n := range c.to {
 		switch {

@@ -73,11 +73,13 @@ queues:
 		"the owner, no queue": {nil, owner, true, []string{"shop.dead", "shop.standard.failed", "shop.standard.retry.10s"}},
 		"no queue":            {nil, queue, false, nil},
 		"the owner": {
-			[]string{"svc.mail"}, owner, true,
+			[]string{"svc.mail"},
+			owner, true,
 			[]string{"shop.dead", "shop.standard.failed", "shop.standard.retry.10s", "svc.mail"},
 		},
 		"the queue": {
-			[]string{"svc.log", "svc.mail"}, queue, true,
+			[]string{"svc.log", "svc.mail"},
+			queue, true,
 			[]string{"shop.dead", "shop.standard.failed", "shop.standard.retry.10s", "svc.mail"},
 		},
 	} {
