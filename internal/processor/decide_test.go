@@ -338,12 +338,12 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Counts that no processor wrote are never a reason to drop a message: each is a
-// first failure.
+// Counts that no processor wrote are never a reason to drop a message: each is a first failure.
+// That of a dead letter is unroutable: no tier of the file takes one.
 func TestDecideDistrustsCounts(t *testing.T) {
 	t.Parallel()
 	for _, count := range []any{
-		"1", 1.0, float32(1), int64(0), int64(-1), int64(-3), int64(math.MinInt64), int64(1_000_001), int64(math.MaxInt64),
+		"1", 1.0, float32(1), int64(0), int64(-3), int64(math.MinInt64), int64(1_000_001), int64(math.MaxInt64),
 		true, []byte("1"), nil, now(),
 		amqp091.Decimal{Value: 1},
 		[]any{int64(1)},
@@ -353,6 +353,10 @@ func TestDecideDistrustsCounts(t *testing.T) {
 		if got.Outcome != retry.Retried || got.Attempts != 1 {
 			t.Errorf("count %v (%T): %s after attempt %d, want a retry after attempt 1", count, count, got.Outcome, got.Attempts)
 		}
+	}
+	dead := failedAgain(int64(topology.DeadLetterCount), nil)
+	if got := decide(retry.NewRules(shop(), shop().Backoffs[0], 0), dead, now()); got.Outcome != retry.Unroutable {
+		t.Errorf("a dead letter that came back from a tier is %s", got.Outcome)
 	}
 }
 
