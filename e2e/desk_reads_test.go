@@ -11,7 +11,8 @@ import (
 
 // A run reads all of the virtual host few times, as one that has thousands of queues takes seconds
 // for each: once to choose, and once with the lock of its queue. One that hears failures does so
-// with the lock of the topology, and one with a hold once that exists, to send, and to end.
+// with the lock of the topology, and one with a hold once that exists, to send, and to end. One
+// that sends by the name of a queue looks whether that is being replaced.
 func TestARunReadsTheVirtualHostFewTimes(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -31,7 +32,7 @@ func TestARunReadsTheVirtualHostFewTimes(t *testing.T) {
 		most int
 	}{
 		{"park billing.dead --limit 1 --yes", 2},
-		{"replay billing.dead --limit 1 --to queue:billing --settle 0s --yes", 3},
+		{"replay billing.dead --limit 1 --to queue:billing --settle 0s --yes", 4},
 		{"replay billing.dead --limit 1 --to original --settle 0s --yes", 3},
 		{"park billing.dead --limit 110 --yes", 5},
 	} {

@@ -36,7 +36,9 @@ type router struct {
 	directExchanges map[string]string
 	// direct: the run has no hold, and no exchange of its own.
 	direct bool
-	// unreplaced are the queues that were not being replaced before the first message to their names.
+	// present is the virtual host before the first message that is sent by the name of a queue; nil
+	// before that. unreplaced are the queues that were not being replaced then.
+	present    *topology.State
 	unreplaced map[string]bool
 	copies     deadletter.Copies
 	// rules say what a dead letter of a pull looks like; nil before the first one.
@@ -120,9 +122,12 @@ func (r *router) directExchange(queue string) (string, error) {
 // the queue; this looks for the hold after it is bound, before the first message. One of the two
 // sees the other. The exchange stays until the run ends: others may look for it.
 func (w *worker) refuseReplaced(ctx context.Context, exchange, queue string) error {
-	err := w.replaced(ctx, queue)
-	if !errors.Is(err, ErrRefused) {
+	state, err := w.desk.inspect(ctx)
+	if err != nil {
 		return err
+	}
+	if err = replaced(state, queue); err == nil {
+		return nil
 	}
 	return errors.Join(w.conn.Unbind(topology.Binding{
 		Source: exchange, Destination: queue, DestinationType: topology.ToQueue, Arguments: w.desk.mark(),
@@ -130,11 +135,7 @@ func (w *worker) refuseReplaced(ctx context.Context, exchange, queue string) err
 }
 
 // replaced returns an ErrRefused if a queue is being replaced under its name.
-func (w *worker) replaced(ctx context.Context, queue string) error {
-	state, err := w.desk.inspect(ctx)
-	if err != nil {
-		return err
-	}
+func replaced(state topology.State, queue string) error {
 	i := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool {
 		owner, _ := topology.Owner(q.Arguments)
 		name := survey.DeskOwner(owner)
@@ -164,8 +165,15 @@ func (r *router) named(queue string, p amqp091.Publishing) (relay.Move, error) {
 // byName returns a move to a queue through the default exchange. Nothing is sent to a queue that is
 // being replaced when the run begins to: it is deleted meanwhile, with what comes to it.
 func (r *router) byName(queue string, p amqp091.Publishing) (relay.Move, error) {
+	if r.present == nil { // after the lock of the topology, if the run takes it
+		state, err := r.worker.desk.inspect(r.ctx)
+		if err != nil {
+			return relay.Move{}, err
+		}
+		r.present = &state
+	}
 	if !r.unreplaced[queue] {
-		if err := r.worker.replaced(r.ctx, queue); err != nil {
+		if err := replaced(*r.present, queue); err != nil {
 			return relay.Move{}, fmt.Errorf("%s cannot be reached: %w", text.Name(queue), err)
 		}
 		r.unreplaced[queue] = true
