@@ -354,7 +354,7 @@ func TestDecideDistrustsCounts(t *testing.T) {
 			t.Errorf("count %v (%T): %s after attempt %d, want a retry after attempt 1", count, count, got.Outcome, got.Attempts)
 		}
 	}
-	dead := failedAgain(int64(topology.DeadLetterCount), nil)
+	dead := failedAgain(topology.DeadLetterCount, nil)
 	if got := decide(retry.NewRules(shop(), shop().Backoffs[0], 0), dead, now()); got.Outcome != retry.Unroutable {
 		t.Errorf("a dead letter that came back from a tier is %s", got.Outcome)
 	}
