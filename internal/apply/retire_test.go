@@ -35,6 +35,29 @@ func (hooks) Result(string)                  {}
 func (hooks) Unprocessed([]plan.Unprocessed) {}
 func (h hooks) Notice(string)                { h.waits() }
 
+// destroy destroys the topology of the stage with the consent drops-routing. It fails the test
+// unless the run is unfinished, and names the consent that a queue needs.
+func (s *stage) destroy(t *testing.T, target brokertest.Target, wait time.Duration, during hooks, queue string) {
+	t.Helper()
+	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := apply.Open(endpoint, plan.Nothing(load(t, s.file("a"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	runner := apply.Runner{
+		Session: session, Wait: wait, Options: plan.Options{Allow: plan.Allow(topology.DropsRouting)}, Reporter: during,
+	}
+	var unfinished *apply.UnfinishedError
+	err = runner.Destroy(t.Context())
+	if !errors.As(err, &unfinished) || !strings.Contains(err.Error(), "loses-messages="+queue) {
+		t.Errorf("the run ends with %v", err)
+	}
+}
+
 // A message that reaches a queue after the count by which the queue was to be deleted stays there,
 // and the run ends with the consent that the queue needs.
 func TestAMessageArrivesAfterTheCount(t *testing.T) {
@@ -45,38 +68,21 @@ func TestAMessageArrivesAfterTheCount(t *testing.T) {
 	unroutable := topology.UnroutableName("shop")
 	ch := target.Confirming(t)
 	brokertest.PublishConfirmed(t, ch, "", tier, amqp091.Publishing{Body: []byte("waits")})
-	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := apply.Open(endpoint, plan.Nothing(load(t, s.file("a"))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer session.Close()
 	emptied, late := false, false
-	runner := apply.Runner{
-		Session: session, Wait: time.Minute, Options: plan.Options{Allow: plan.Allow(topology.DropsRouting)},
-		Reporter: hooks{
-			waits: func() {
-				if _, err := ch.QueuePurge(tier, false); err != nil {
-					t.Error(err)
-				}
-				emptied = true
-			},
-			writes: func() {
-				if emptied && !late {
-					late = true
-					brokertest.PublishConfirmed(t, ch, "", unroutable, amqp091.Publishing{Body: []byte("late")})
-				}
-			},
+	s.destroy(t, target, time.Minute, hooks{
+		waits: func() {
+			if _, err := ch.QueuePurge(tier, false); err != nil {
+				t.Error(err)
+			}
+			emptied = true
 		},
-	}
-	var unfinished *apply.UnfinishedError
-	err = runner.Destroy(t.Context())
-	if !errors.As(err, &unfinished) || !strings.Contains(err.Error(), "loses-messages="+unroutable) {
-		t.Errorf("the run ends with %v", err)
-	}
+		writes: func() {
+			if emptied && !late {
+				late = true
+				brokertest.PublishConfirmed(t, ch, "", unroutable, amqp091.Publishing{Body: []byte("late")})
+			}
+		},
+	}, unroutable)
 	if n := brokertest.Ready(t, ch, unroutable); n != 1 || !late {
 		t.Errorf("%s has %d messages, one was sent: %t", unroutable, n, late)
 	}
@@ -224,30 +230,13 @@ func TestDestroyNamesWhatWasUsedMeanwhile(t *testing.T) {
 	s := newStage(t, "quorum", target, target, target)
 	const failed = "shop.a.failed"
 	ch := target.Confirming(t)
-	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := apply.Open(endpoint, plan.Nothing(load(t, s.file("a"))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer session.Close()
 	late := false
-	runner := apply.Runner{
-		Session: session, Options: plan.Options{Allow: plan.Allow(topology.DropsRouting)},
-		Reporter: hooks{writes: func() {
-			if !late {
-				late = true
-				brokertest.PublishConfirmed(t, ch, "", failed, amqp091.Publishing{Body: []byte("late")})
-			}
-		}},
-	}
-	var unfinished *apply.UnfinishedError
-	err = runner.Destroy(t.Context())
-	if !errors.As(err, &unfinished) || !strings.Contains(err.Error(), "loses-messages="+failed) {
-		t.Errorf("the run ends with %v", err)
-	}
+	s.destroy(t, target, 0, hooks{writes: func() {
+		if !late {
+			late = true
+			brokertest.PublishConfirmed(t, ch, "", failed, amqp091.Publishing{Body: []byte("late")})
+		}
+	}}, failed)
 	if n := brokertest.Ready(t, ch, failed); n != 1 || !late {
 		t.Errorf("%s has %d messages, one was sent: %t", failed, n, late)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// retire deletes the legacy queue if it is empty and unused. For a classic queue the broker
-// checks that at the moment of the deletion; a quorum queue is proved empty a moment before.
+// retire deletes the legacy queue if it is empty and unused. It is proved empty a moment before; of
+// a classic queue the broker also checks in the moment of the deletion that no message is ready.
 // If the queue is not empty, it stays and is drained again. The idle time has shown that no
 // publisher sends to it by name; feedersEmpty has shown that no queue dead-letters to it by
 // name.
@@ -33,7 +33,7 @@ func (r *Runner) retire(ctx context.Context, m Move, h *mover) (topology.State, 
 		return state, nil
 	}
 	r.remember(state, m, h)
-	// The counts that prove a quorum queue empty must be newer than this moment.
+	// The counts that prove the queue empty must be newer than this moment.
 	fresh := r.Management.Fresh()
 	err = apply.Execute(ctx, fresh, plan.Plan{Changes: []plan.Change{remove(state.Have.Queues[i])}}, r.noteWrite)
 	if errors.Is(err, broker.ErrRefused) {

@@ -230,6 +230,18 @@ func TestAQueueIsDeletedAfterItsConsumerStopped(t *testing.T) {
 	}
 }
 
+// deskSends creates an exchange as a run of a desk has it, and returns a binding by which the run
+// sends to a queue.
+func deskSends(t *testing.T, m *management.Client) (to func(queue string) topology.Binding) {
+	t.Helper()
+	sends := topology.HoldName("shop", "r1") + ".to.0"
+	mark := topology.Arguments{topology.ArgManagedBy: topology.DeskMark("shop")}
+	apply(t, m, topology.Exchange{Name: sends, Type: topology.Fanout, Durable: true, Arguments: mark})
+	return func(queue string) topology.Binding {
+		return topology.Binding{Source: sends, Destination: queue, DestinationType: topology.ToQueue, Arguments: mark}
+	}
+}
+
 // A queue to which a run of a desk sends through an exchange of its own is not deleted, whatever
 // the hazard.
 func TestAQueueThatADeskSendsToIsNotDeleted(t *testing.T) {
@@ -237,15 +249,11 @@ func TestAQueueThatADeskSendsToIsNotDeleted(t *testing.T) {
 	for name, way := range bothWays(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sends := topology.HoldName("shop", "r1") + ".to.0"
-			mark := topology.Arguments{topology.ArgManagedBy: topology.DeskMark("shop")}
-			apply(t, way.m, topology.Exchange{Name: sends, Type: topology.Fanout, Durable: true, Arguments: mark})
+			bound := deskSends(t, way.m)
 			for kind, q := range typed(t, way.m) {
 				t.Run(kind, func(t *testing.T) {
 					t.Parallel()
-					b := topology.Binding{
-						Source: sends, Destination: q.Name, DestinationType: topology.ToQueue, Arguments: mark,
-					}
+					b := bound(q.Name)
 					apply(t, way.m, b)
 					c := plan.Change{Action: plan.Delete, Before: q, Hazards: []topology.Hazard{
 						topology.LosesMessages, topology.StopsConsumers,
@@ -272,18 +280,14 @@ func TestAQueueIsUnboundFromADeskFirst(t *testing.T) {
 	for name, way := range bothWays(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sends := topology.HoldName("shop", "r1") + ".to.0"
-			mark := topology.Arguments{topology.ArgManagedBy: topology.DeskMark("shop")}
-			queues := typed(t, way.m)
+			bound, queues := deskSends(t, way.m), typed(t, way.m)
 			for _, kind := range []string{topology.Classic, topology.Quorum} {
-				ch := way.Confirming(t)
-				apply(t, way.m,
-					topology.Exchange{Name: sends, Type: topology.Fanout, Durable: true, Arguments: mark},
-					topology.Binding{Source: sends, Destination: kind, DestinationType: topology.ToQueue, Arguments: mark})
+				ch, b := way.Confirming(t), bound(kind)
+				apply(t, way.m, b)
 				returned := ch.NotifyReturn(make(chan amqp091.Return, 1))
 				send := func() (back bool) {
 					t.Helper()
-					c, err := ch.PublishWithDeferredConfirm(sends, "", true, false, amqp091.Publishing{})
+					c, err := ch.PublishWithDeferredConfirm(b.Source, "", true, false, amqp091.Publishing{})
 					if err != nil || !c.Wait() {
 						t.Fatalf("not confirmed: %v", err)
 					}
