@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -57,6 +58,17 @@ func (r routing) sentAlone(exchange string) string {
 		return ""
 	}
 	return r.direct[hash]
+}
+
+// original returns where a message goes that is sent where it was published. What a run has sent
+// to one queue alone goes to that queue by its name.
+func (d *Desk) original(f deadletter.Facts) address {
+	if routes := d.root().routes.Load(); routes != nil {
+		if queue := (*routes)().sentAlone(f.Exchange); queue != "" {
+			return address{"", queue}
+		}
+	}
+	return address{f.Exchange, f.Key}
 }
 
 // Route returns the queues that a message reaches which is published to an exchange with a key, by

@@ -289,7 +289,7 @@ func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts, shown 
 	case t.Original && facts.Exchange == "" && (facts.Key == "" || facts.Key == c.request.Queue): // or imported
 		c.doubts["do not tell where they were published; name a target with --to"]++
 	case t.Original:
-		c.publish(original, facts, address{facts.Exchange, facts.Key}, address{shown.Exchange, shown.Key})
+		c.publish(original, facts, c.desk.original(facts), c.desk.original(shown))
 	case facts.WorkQueue == "":
 		doubt := cmp.Or(shown.Doubt, "no header names the queue in which it failed")
 		c.doubts[doubt+"; name a target with --to"+c.example()]++

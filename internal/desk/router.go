@@ -228,10 +228,11 @@ func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
 			return relay.Move{}, fmt.Errorf("a message does not tell where it was published; name a target")
 		}
 		addressed(p.Headers, was.Headers)
-		if facts.Exchange == "" {
-			return r.byName(facts.Key, p)
+		to := r.worker.desk.original(facts)
+		if to.exchange == "" {
+			return r.byName(to.key, p)
 		}
-		return relay.Move{Exchange: facts.Exchange, Key: facts.Key, Message: p}, nil
+		return relay.Move{Exchange: to.exchange, Key: to.key, Message: p}, nil
 	case facts.WorkQueue == "":
 		return relay.Move{}, fmt.Errorf("the origin of a message is in doubt: %s; name a target", facts.Doubt)
 	case r.bound[facts.WorkQueue]:

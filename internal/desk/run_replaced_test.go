@@ -122,3 +122,30 @@ func TestAReplayByNameIsSeen(t *testing.T) {
 	}
 	s.tidy(t)
 }
+
+// What a run with a hold has sent to the name of a queue, and failed again, goes there again with
+// `--to original`: the exchange through which the run sent it is gone.
+func TestAReplayToTheOriginalOfAReplay(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.desk.Holding()
+	m := deadLetter("billing", "k", "1", 1)
+	for range 2 {
+		brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", m)
+		s.awaitReady(t, "billing.dead", 1)
+		to := desk.Target{Original: true}
+		if m.Headers["retry-exchange"] == "events" {
+			to = desk.Target{Queue: "billing"}
+		}
+		if r := s.execute(t, desk.Request{Action: desk.Replay, Queue: "billing.dead", Target: to}); r.Moved != 1 {
+			t.Fatalf("%+v", r)
+		}
+		s.awaitReady(t, "billing", 1)
+		got := s.drained(t, "billing")[0]
+		if got.RoutingKey != "billing" {
+			t.Fatalf("it comes with the key %q", got.RoutingKey)
+		}
+		m.Headers["retry-exchange"], m.Headers["retry-routing-key"] = got.Exchange, got.RoutingKey // by the processor
+	}
+	s.tidy(t)
+}
