@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -228,8 +230,8 @@ func ReadArchived(r io.Reader, visit func(Archived) error) error {
 	}
 }
 
-// ReadArchivedFolder reads messages whose files [ArchiveFiles] made, in the order of the names
-// of the files. Bodies may have been changed.
+// ReadArchivedFolder reads messages whose files [ArchiveFiles] made, in the order of the numbers
+// that their names begin with, and then of the names. Bodies may have been changed.
 func ReadArchivedFolder(folder fs.FS, visit func(Archived) error) error {
 	names, err := fs.Glob(folder, "*.json")
 	if err != nil {
@@ -238,7 +240,9 @@ func ReadArchivedFolder(folder fs.FS, visit func(Archived) error) error {
 	if len(names) == 0 {
 		return errors.New("the folder has no files that end in .json; this is not an export")
 	}
-	slices.Sort(names)
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(numberOf(a), numberOf(b)), strings.Compare(a, b))
+	})
 	for _, name := range names {
 		m, err := readFiles(folder, name)
 		if err != nil {
@@ -249,6 +253,13 @@ func ReadArchivedFolder(folder fs.FS, visit func(Archived) error) error {
 		}
 	}
 	return nil
+}
+
+// numberOf returns the number that the name of a file begins with. Zero: it has none.
+func numberOf(file string) int {
+	digits, _, _ := strings.Cut(file, "-")
+	n, _ := strconv.Atoi(digits)
+	return n
 }
 
 func readFiles(folder fs.FS, name string) (Archived, error) {

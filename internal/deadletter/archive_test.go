@@ -83,12 +83,12 @@ func TestAnExportHasAllOfAMessage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := rapid.SliceOfN(anyMessage(), 1, 3).Draw(t, "messages")
 		var file bytes.Buffer
-		folder := fstest.MapFS{}
+		folder, first := fstest.MapFS{}, rapid.SampledFrom([]int{1, 999_998}).Draw(t, "number")
 		for i, m := range want {
 			if err := deadletter.WriteArchived(&file, m); err != nil {
 				t.Fatal(err)
 			}
-			name, describe, bodyName, err := deadletter.ArchiveFiles(m, i)
+			name, describe, bodyName, err := deadletter.ArchiveFiles(m, first+i)
 			if err != nil {
 				t.Fatal(err)
 			}
