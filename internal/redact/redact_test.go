@@ -349,6 +349,31 @@ func TestMaskedValuesAreNowhere(t *testing.T) {
 	})
 }
 
+// An error that repeats a masked value as its client writes JSON does not show it: with what is not
+// ASCII escaped, slashes, or all that could be HTML.
+func TestAMaskedValueInTheJSONOfAnError(t *testing.T) {
+	t.Parallel()
+	const secret = `Ann "M" Müller/é <😀>`
+	body := fmt.Appendf(nil, `{"customer": {"email": %q}}`, secret)
+	for writer, form := range map[string]string{
+		"Jackson":          `Ann \"M\" Müller/é <😀>`,
+		"encoding/json":    `Ann \"M\" Müller/é \u003c😀\u003e`,
+		"json.dumps":       `Ann \"M\" M\u00fcller/\u00e9 <\ud83d\ude00>`,
+		"json_encode":      `Ann \"M\" M\u00fcller\/\u00e9 <\ud83d\ude00>`,
+		"System.Text.Json": `Ann \u0022M\u0022 M\u00FCller/\u00E9 \u003C\uD83D\uDE00\u003E`,
+	} {
+		t.Run(writer, func(t *testing.T) {
+			t.Parallel()
+			pass := redactor(t, redact.Rules{Paths: []string{"body.customer.email"}}).Begin(nil)
+			var d decode.Decoder
+			pass.Document(d.Decode(decode.Input{Body: body}))
+			if got := pass.Text(`refused {"email": "` + form + `", ...`); got != `refused {"email": "`+redact.Mask+`", ...` {
+				t.Error(got)
+			}
+		})
+	}
+}
+
 // input returns a message with a tree in any format.
 func input(t *rapid.T, tree map[string]any) decode.Input {
 	t.Helper()

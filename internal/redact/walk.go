@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/dlxctl/dlxctl/internal/decode"
 )
@@ -112,6 +115,45 @@ func (p *Pass) secret(s string) {
 		p.secrets = map[string]bool{}
 	}
 	p.secrets[s], p.replaced = true, nil
+	for _, form := range inJSON(s) {
+		p.secrets[form] = true
+	}
+}
+
+// inJSON returns how clients may write a text in the JSON that an error repeats. They escape what
+// they must, or more: what is not ASCII, slashes, or what is special in HTML.
+func inJSON(s string) []string {
+	var out []string
+	for _, html := range []bool{false, true} {
+		var b strings.Builder
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(html)
+		if enc.Encode(s) != nil {
+			continue
+		}
+		form := strings.TrimSuffix(b.String(), "\n")
+		form = form[1 : len(form)-1]
+		ascii := escaped(form, `\u%04x`, "")
+		out = append(out, form, ascii, strings.ReplaceAll(ascii, "/", `\/`))
+		form = strings.ReplaceAll(form, `\"`, `\u0022`)
+		out = append(out, escaped(form, `\u%04X`, "<>&'+`")) // System.Text.Json of .NET
+	}
+	return out
+}
+
+// escaped escapes what is not ASCII, and the characters of also.
+func escaped(s, format, also string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r < utf8.RuneSelf && !strings.ContainsRune(also, r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, format, unit)
+		}
+	}
+	return b.String()
 }
 
 // values returns a copy of a tree in which texts, numbers and keys are masked that have a type
