@@ -157,7 +157,7 @@ func (d *decoder) nativeQueue(q *Queue, f fields) {
 			"write severity: page, ticket or info on the queue, or give it a backoff with engine: processor")
 	}
 	together := time.Duration(0)
-	for _, t := range b.Tiers {
+	for _, t := range b.waits() {
 		together += t.Delay
 	}
 	if ttl, ok := q.Arguments[topology.ArgMessageTTL].(int64); ok && ttl <= together.Milliseconds() {

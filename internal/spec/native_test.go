@@ -92,6 +92,7 @@ func TestNativeRefuses(t *testing.T) {
 		{linear, ", dead: {queue: r, external: true}", `f:5:46: queue "q" has the backoff "b", which has engine: native, and an external dead-letter queue; dead letters arrive there with their delivery count`},
 		{linear, ", severity: {rules: [{key: a, severity: page}]}", `f:5:42: queue "q" has the backoff "b", which has engine: native, and rules of severity`},
 		{linear, ", arguments: {x-message-ttl: 2000}", `f:5:43: queue "q" has the backoff "b", which has engine: native, and x-message-ttl 2000; it counts from the publish, also while RabbitMQ delays a message, and ends its retries: write more than 3000`},
+		{"tiers: [{delay: 10s, attempts: 5}]", ", arguments: {x-message-ttl: 20000}", "write more than 50000, all delays"},
 		{linear, ", arguments: {x-delayed-retry-type: all, x-delayed-retry-min: 5}", `f:5:43: queue "q" has the backoff "b", which has engine: native, and x-delayed-retry-min; the policy of dlxctl sets it: remove it`},
 		{linear, "}, {match: '^svc', external: true, backoff: b", `f:5:74: the match "^svc" has the backoff "b", which has engine: native; only the processor tells`},
 	} {
