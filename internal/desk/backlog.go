@@ -2,9 +2,13 @@ package desk
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // backlog is what a target queue had when a batch of the ramp was sent: its consumers have the
@@ -32,23 +36,48 @@ func (b *backlog) left(ready int, delivered int64) int {
 	return min(b.ready, ready)
 }
 
-// backlogs returns a function that counts the messages that the target queues have now and their
-// consumers have not read yet when it is called, and names the queue with the most.
-func (x *sender) backlogs() func(ctx context.Context) (n int, queue string, err error) {
-	list := make(map[string]*backlog, len(x.router.drained))
-	return func(ctx context.Context) (total int, fullest string, err error) {
-		most := -1
-		for _, queue := range x.router.drained {
-			left, err := x.behind(ctx, list, queue)
-			if err != nil {
-				return 0, "", err
-			}
-			total += left
-			if left > most {
-				most, fullest = left, queue
-			}
+// counts are numbers of messages by target queue.
+type counts map[string]int
+
+func (c counts) total() (n int) {
+	for _, has := range c {
+		n += has
+	}
+	return n
+}
+
+// names names the queues that have messages.
+func (c counts) names() string {
+	var list []string
+	for _, queue := range slices.Sorted(maps.Keys(c)) {
+		if c[queue] > 0 {
+			list = append(list, text.Name(queue))
 		}
-		return total, fullest, nil
+	}
+	return text.ListFirst(list, 5)
+}
+
+// String says what the queues hold.
+func (c counts) String() string {
+	if len(c) == 1 {
+		return fmt.Sprintf("%s holds %s", c.names(), text.Count(c.total(), "message"))
+	}
+	fullest := ""
+	for queue, n := range c {
+		if fullest == "" || n > c[fullest] || n == c[fullest] && queue < fullest {
+			fullest = queue
+		}
+	}
+	return fmt.Sprintf("the target queues hold %s (%d of them in %s)",
+		text.Count(c.total(), "message"), c[fullest], text.Name(fullest))
+}
+
+// backlogs returns a function that counts the messages that the target queues have when it is first
+// called and their consumers have not read yet.
+func (x *sender) backlogs() func(context.Context) (counts, error) {
+	list := make(map[string]*backlog, len(x.router.drained))
+	return func(ctx context.Context) (counts, error) {
+		return x.counted(func(queue string) (int, error) { return x.behind(ctx, list, queue) })
 	}
 }
 

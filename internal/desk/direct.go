@@ -93,8 +93,8 @@ func (x *sender) hasRoom() (bool, error) {
 	if most == 0 {
 		return true, nil
 	}
-	n, _, err := x.waiting()
-	return n+x.manifest.Chosen-1 <= most, err
+	has, err := x.waiting()
+	return has.total()+x.manifest.Chosen-1 <= most, err
 }
 
 // openTarget creates the queue of parked messages if the run puts messages there, and waits until

@@ -1,8 +1,10 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -132,4 +134,46 @@ func TellsApart(list string, one, other amqp091.Delivery) (bool, error) {
 	var m manifest
 	err := json.Unmarshal([]byte(list), &m)
 	return m.of(one) != m.of(other), err
+}
+
+// TargetQueue is what a target queue of a run has at a time: in Ready, or left of a batch.
+type TargetQueue struct {
+	Ready int
+	Idle  bool // messages, and no consumer
+}
+
+// Pace waits until a run may send, or, with batch, until the last one it has sent was read. It
+// returns the first reason of a pause, and why the run stops.
+func Pace(
+	ctx context.Context, o SendOptions, target Target, batch bool, now func() map[string]TargetQueue,
+) (pause string, stop error) {
+	waiting := func() (counts, error) {
+		out := counts{}
+		for queue, has := range now() {
+			out[queue] = has.Ready
+		}
+		return out, nil
+	}
+	idle := func() (out []string, err error) {
+		for queue, has := range now() {
+			if has.Idle {
+				out = append(out, queue)
+			}
+		}
+		slices.Sort(out)
+		return out, nil
+	}
+	p := &pacer{
+		o: o, named: target.named(), messages: 1, waiting: waiting, idle: idle, stop: func(err error) { stop = err },
+		backlogs: func() func(context.Context) (counts, error) {
+			return func(context.Context) (counts, error) { return waiting() }
+		},
+	}
+	p.say = func() { pause = cmp.Or(pause, p.pausing) }
+	if batch {
+		p.gone(ctx)
+	} else {
+		p.room(ctx)
+	}
+	return pause, stop
 }

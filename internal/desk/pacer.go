@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,11 +30,11 @@ func (o SendOptions) paced() bool { return o.Rate > 0 || len(o.Ramp) > 0 || o.Ma
 type pacer struct {
 	o     SendOptions
 	brake *brake
-	// waiting returns how many messages are ready in the target queues, and names the fullest.
-	waiting func() (n int, queue string, err error)
+	// waiting counts the messages that are ready in the target queues.
+	waiting func() (counts, error)
 	// backlogs begins to count how many of the messages that are ready in the target queues now
 	// their consumers have not read.
-	backlogs func() func(context.Context) (n int, queue string, err error)
+	backlogs func() func(context.Context) (counts, error)
 	// idle names the target queues that have messages and no consumer.
 	idle func() ([]string, error)
 	// named: the person has named the target, which may be there to keep the messages.
@@ -234,25 +236,29 @@ func (p *pacer) room(ctx context.Context) bool {
 	if p.o.MaxWaiting <= 0 {
 		return true
 	}
-	var unread time.Time
+	idleSince := map[string]time.Time{}
 	for {
-		n, queue, err := p.waiting()
+		has, err := p.waiting()
 		if err != nil {
 			p.stop(err)
 			return false
 		}
-		if n <= p.o.MaxWaiting {
+		if has.total() <= p.o.MaxWaiting {
 			p.pause("")
 			return true
 		}
-		if idle, ok := p.lonely(&unread, idleTime); !ok || idle != "" {
-			if ok {
-				p.stop(stopped(fmt.Sprintf("%s holds %s, more than --max-waiting %d, and has had no consumer for %s; start its consumers, or pass --max-waiting 0",
-					text.Name(idle), text.Count(n, "message"), p.o.MaxWaiting, text.Duration(idleTime))))
-			}
+		idle, ok := p.lonely(has, idleSince, idleTime)
+		if !ok {
 			return false
 		}
-		p.pause(fmt.Sprintf("%s holds %s, more than --max-waiting %d: the run goes on once consumers have read them", text.Name(queue), text.Count(n, "message"), p.o.MaxWaiting))
+		if n := idle.total(); n > p.o.MaxWaiting { // also once the consumers of the others have read these
+			few := len(idle)
+			p.stop(stopped(fmt.Sprintf("%s %s %s, more than --max-waiting %d, and %s had no consumer for %s; start %s consumers, or pass --max-waiting 0",
+				idle.names(), text.Choose(few, "holds", "hold"), text.Count(n, "message"), p.o.MaxWaiting,
+				text.Choose(few, "has", "have"), text.Duration(idleTime), text.Choose(few, "its", "their"))))
+			return false
+		}
+		p.pause(fmt.Sprintf("%s, more than --max-waiting %d: the run goes on once consumers have read them", has, p.o.MaxWaiting))
 		if pause(ctx, askPause) != nil {
 			return false
 		}
@@ -318,56 +324,64 @@ func (p *pacer) sleep(ctx context.Context, t time.Duration) bool {
 // gone waits until the consumers of the target queues have read what the queues had when the batch
 // was sent.
 func (p *pacer) gone(ctx context.Context) bool {
-	left := p.backlogs()
+	backlogs := p.backlogs()
 	longest := idleTime
 	if p.named || p.sentAll() {
 		longest = 0
 	}
-	var unread time.Time
+	idleSince := map[string]time.Time{}
 	for {
-		n, queue, err := left(ctx)
+		left, err := backlogs(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return false
 		case err != nil:
 			p.stop(err)
 			return false
-		case n == 0:
+		case left.total() == 0:
 			return true
 		}
-		switch idle, ok := p.lonely(&unread, longest); {
+		idle, ok := p.lonely(left, idleSince, longest)
+		switch {
 		case !ok:
 			return false
-		case idle != "" && longest == 0: // no consumer could fail
-			return true
-		case idle != "":
-			p.stop(stopped(fmt.Sprintf("%s has had no consumer for %s, so that nothing tells whether messages fail again; start its consumers, or pass --ramp none",
-				text.Name(idle), text.Duration(idleTime))))
+		case longest == 0: // no consumer of these could fail
+			maps.DeleteFunc(left, func(queue string, _ int) bool { return idle[queue] > 0 })
+			if left.total() == 0 {
+				return true
+			}
+		case len(idle) > 0:
+			few := len(idle)
+			p.stop(stopped(fmt.Sprintf("%s %s had no consumer for %s, so that nothing tells whether messages fail again; start %s consumers, or pass --ramp none",
+				idle.names(), text.Choose(few, "has", "have"), text.Duration(idleTime), text.Choose(few, "its", "their"))))
 			return false
 		}
-		p.pause(fmt.Sprintf("waiting until the consumers of %s have read %s", text.Name(queue), text.Count(n, "message")))
+		p.pause(fmt.Sprintf("waiting until the consumers of %s have read %s",
+			left.names(), text.Count(left.total(), "message")))
 		if pause(ctx, askPause) != nil {
 			return false
 		}
 	}
 }
 
-// lonely names a target queue that has had messages and no consumer for so long. since is when that
-// began; the caller keeps it. It reports false once the run has been stopped.
-func (p *pacer) lonely(since *time.Time, long time.Duration) (queue string, ok bool) {
-	queues, err := p.idle()
-	switch {
-	case err != nil:
+// lonely returns what has tells of the queues that have had messages and no consumer for so long.
+// since is when that began, by queue; the caller keeps it. It reports false once the run has been
+// stopped.
+func (p *pacer) lonely(has counts, since map[string]time.Time, long time.Duration) (out counts, ok bool) {
+	idle, err := p.idle()
+	if err != nil {
 		p.stop(err)
-		return "", false
-	case len(queues) == 0:
-		*since = time.Time{}
-		return "", true
-	case since.IsZero():
-		*since = time.Now()
+		return nil, false
 	}
-	if time.Since(*since) < long {
-		return "", true
+	maps.DeleteFunc(since, func(queue string, _ time.Time) bool { return !slices.Contains(idle, queue) })
+	out = counts{}
+	for _, queue := range idle {
+		if since[queue].IsZero() {
+			since[queue] = time.Now()
+		}
+		if has[queue] > 0 && time.Since(since[queue]) >= long {
+			out[queue] = has[queue]
+		}
 	}
-	return queues[0], true
+	return out, true
 }

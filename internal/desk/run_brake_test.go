@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -192,6 +193,80 @@ func TestAPacedRunEnds(t *testing.T) {
 			s.tidy(t)
 		})
 	}
+}
+
+// With two target queues, of which one has no consumer, each batch waits until the consumers of the
+// other have read the one before, also after the last batch.
+func TestABatchIsReadWhereThereAreConsumers(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum") // audit has no consumer
+	chosen, _ := s.bury(t, 12)
+	const before = 3
+	brokertest.PublishConfirmed(t, s.ch, "", "billing", make([]amqp091.Publishing, before)...)
+	read := make(chan struct{})
+	s.consumeOneByOne(t, "billing", read)
+	s.awaitReady(t, "billing", before-1)
+	q := request(t, desk.Replay)
+	q.Target = desk.Target{Exchange: "events", Key: "order.chosen"}
+	q.Send = desk.SendOptions{Ramp: []int{1, 2}, Settle: 50 * time.Millisecond}
+	p, err := s.desk.Propose(t.Context(), q)
+	if err != nil || len(p.Refusals) > 0 {
+		t.Fatal(p.Refusals, err)
+	}
+	var waits []string
+	r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
+		why, _, waiting := strings.Cut(p.Pausing, " have read")
+		why = fmt.Sprintf("%d sent: %s", p.Done, why)
+		if !waiting || slices.Contains(waits, why) {
+			return
+		}
+		waits = append(waits, why)
+		go func() {
+			for range p.Done + before - len(waits) {
+				select {
+				case read <- struct{}{}:
+				case <-t.Context().Done():
+				}
+			}
+		}()
+	})
+	want := []string{
+		"1 sent: waiting until the consumers of billing", "3 sent: waiting until the consumers of billing",
+	}
+	if d := cmp.Diff(want, waits); d != "" {
+		t.Errorf("the pauses (-want +got):\n%s", d)
+	}
+	if err != nil || !r.Ended || r.Moved != len(chosen) || r.SoFar || r.Stopped != "" ||
+		!slices.Equal(r.Unheard, []string{"audit (it has no consumer)"}) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	s.tidy(t)
+}
+
+// consumeOneByOne is a consumer of a queue that acknowledges one message for each value of read.
+func (s *shop) consumeOneByOne(t *testing.T, queue string, read <-chan struct{}) {
+	t.Helper()
+	ch := s.target.Channel(t)
+	if err := ch.Qos(1, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for d := range deliveries {
+			select {
+			case <-read:
+			case <-t.Context().Done():
+				return
+			}
+			if d.Ack(false) != nil {
+				return // the test is over
+			}
+		}
+	}()
 }
 
 // A run that another process cancels stops, and names who asked.

@@ -281,20 +281,18 @@ func (x *sender) tellSending() {
 	x.tell(p)
 }
 
-// waiting returns how many messages are ready in the queues that the run sends to, without streams.
-func (x *sender) waiting() (total int, fullest string, err error) {
-	most := -1
+// waiting counts the messages that are ready in the queues that the run sends to, without streams.
+func (x *sender) waiting() (counts, error) { return x.counted(x.ready) }
+
+// counted counts something in each queue that the run sends to, without streams.
+func (x *sender) counted(count func(queue string) (int, error)) (out counts, err error) {
+	out = counts{}
 	for _, queue := range x.router.drained {
-		n, err := x.ready(queue)
-		if err != nil {
-			return 0, "", err
-		}
-		total += n
-		if n > most {
-			most, fullest = n, queue
+		if out[queue], err = count(queue); err != nil {
+			return nil, err
 		}
 	}
-	return total, fullest, nil
+	return out, nil
 }
 
 // idle names the queues that the run sends to and that have messages and no consumer. The brake

@@ -1,0 +1,95 @@
+package desk_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// A run waits for each of its target queues, says for what, and stops for those that have had no
+// consumer for a minute: before it sends, if they hold too much without the others, and after a
+// batch, if they have not read it. One that the person has named it does not wait for.
+func TestThePaceOfSeveralTargets(t *testing.T) {
+	t.Parallel()
+	type queues = map[string]desk.TargetQueue
+	ready := func(n int) desk.TargetQueue { return desk.TargetQueue{Ready: n} }
+	idle := func(n int) desk.TargetQueue { return desk.TargetQueue{Ready: n, Idle: true} }
+	const goesOn = ", more than --max-waiting 1000: the run goes on once consumers have read them"
+	const unheard = ", so that nothing tells whether messages fail again; start its consumers, or pass --ramp none"
+	for name, tc := range map[string]struct {
+		target      desk.Target
+		batch       bool
+		now         func(second int) queues
+		pause, stop string
+		after       time.Duration
+	}{
+		"one is too full": {
+			now:   func(int) queues { return queues{"a": idle(1001)} },
+			pause: "a holds 1001 messages" + goesOn, after: time.Minute,
+			stop: "a holds 1001 messages, more than --max-waiting 1000, and has had no consumer for 1m; start its consumers, or pass --max-waiting 0",
+		},
+		"the fuller one is read": {
+			now:   func(second int) queues { return queues{"a": idle(1), "b": ready(1240 - 3*second)} },
+			pause: "the target queues hold 1241 messages (1240 of them in b)" + goesOn, after: 81 * time.Second,
+		},
+		"two are too full": {
+			now: func(second int) queues {
+				return queues{"a": idle(500), "b": {Ready: 600, Idle: second >= 30}, "c": ready(700)}
+			},
+			pause: "the target queues hold 1800 messages (700 of them in c)" + goesOn, after: 90 * time.Second,
+			stop: "a and b hold 1100 messages, more than --max-waiting 1000, and have had no consumer for 1m; start their consumers, or pass --max-waiting 0",
+		},
+		"one after the other has no consumer": {
+			now: func(second int) queues {
+				return queues{"a": {Ready: 1, Idle: second < 40}, "b": {Ready: 1001, Idle: second >= 40}}
+			},
+			pause: "the target queues hold 1002 messages (1001 of them in b)" + goesOn, after: 100 * time.Second,
+			stop: "b holds 1001 messages, more than --max-waiting 1000, and has had no consumer for 1m; start its consumers, or pass --max-waiting 0",
+		},
+		"a batch": {
+			batch: true,
+			now: func(second int) queues {
+				return queues{"a": ready(max(0, 90-second)), "b": ready(max(0, 30-second))}
+			},
+			pause: "waiting until the consumers of a and b have read 120 messages", after: 90 * time.Second,
+		},
+		"a batch that one does not read": {
+			batch: true,
+			now:   func(second int) queues { return queues{"a": idle(5), "b": ready(max(0, 3-second))} },
+			pause: "waiting until the consumers of a and b have read 8 messages", after: time.Minute,
+			stop: "a has had no consumer for 1m" + unheard,
+		},
+		"a batch that one has read": {
+			batch: true,
+			now:   func(second int) queues { return queues{"a": idle(0), "b": ready(max(0, 90-second))} },
+			pause: "waiting until the consumers of b have read 90 messages", after: 90 * time.Second,
+		},
+		"a batch for named ones": {
+			batch: true, target: desk.Target{Exchange: "orders"},
+			now:   func(second int) queues { return queues{"a": idle(500), "b": ready(max(0, 90-second))} },
+			pause: "waiting until the consumers of b have read 90 messages", after: 90 * time.Second,
+		},
+		"a batch for a named one": {
+			batch: true, target: desk.Target{Queue: "a"}, now: func(int) queues { return queues{"a": idle(500)} },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				now := func() queues { return tc.now(int(time.Since(began).Seconds())) }
+				pause, err := desk.Pace(t.Context(), desk.SendOptions{MaxWaiting: 1000}, tc.target, tc.batch, now)
+				stop := ""
+				if err != nil {
+					stop = err.Error()
+				}
+				if after := time.Since(began); pause != tc.pause || stop != tc.stop || after != tc.after {
+					t.Errorf("after %s\npaused  %q\nstopped %q\nwant after %s\npaused  %q\nstopped %q",
+						after, pause, stop, tc.after, tc.pause, tc.stop)
+				}
+			})
+		})
+	}
+}
