@@ -168,7 +168,8 @@ func (e *echo) lookAlone(ctx context.Context, sure bool) (found failures) {
 }
 
 // look counts the messages of the run that are in the queue. Without sure, one that is refused, as
-// another desk begins to look at this moment, is left to the next check.
+// another desk begins to look at this moment, is left to the next check, unless it has used up a
+// return: the next one would use up another.
 func (e *echo) look(ctx context.Context, sure bool) (found failures) {
 	d, m := e.session.worker.desk, e.session.manifest
 	if e.looks == 0 {
@@ -187,7 +188,7 @@ func (e *echo) look(ctx context.Context, sure bool) (found failures) {
 		return nil
 	})
 	e.next = time.Now().Add(max(echoTime, echoShare*time.Since(began)))
-	if errors.Is(err, ErrRefused) && !sure {
+	if limited := e.looks >= 0; errors.Is(err, ErrRefused) && !sure && (looked.Looked == 0 || !limited) {
 		e.looks++
 		return failures{}
 	}

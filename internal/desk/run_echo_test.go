@@ -15,6 +15,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -126,4 +127,54 @@ func TestAReplayHearsWhatComesBack(t *testing.T) {
 			s.tidy(t)
 		})
 	}
+}
+
+// Before 4.3 each look uses up a return of the messages of a queue that limits them. A run listens
+// at such a queue no more once a look was refused as the first message has few left, and says so at
+// once.
+func TestARunThatListensUsesUpFewReturns(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	s := newForeign(t, "quorum", n)
+	if s.target.AtLeast("4.3") {
+		t.Skip("a look uses up no return")
+	}
+	setPolicy(t, s.target, "policies", "dlq", map[string]any{"delivery-limit": 4})
+	brokertest.PublishConfirmed(t, s.ch, "", "dlq", amqp091.Publishing{MessageId: "first"})
+	s.consume(t, "orders", func(amqp091.Delivery) bool { return true })
+	s.awaitReady(t, "dlq", 1+n)
+	brokertest.Eventually(t, "the broker to see the policy", func() bool {
+		state, err := s.desk.Management.Inspect(t.Context())
+		return err == nil && (state.QueuePolicies == nil || state.QueuePolicies["dlq"] == "dlq")
+	})
+	chosen, err := deadletter.NewFilter(`id != "first"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.desk.Propose(t.Context(), desk.Request{
+		Action: desk.Replay, Queue: "dlq", Filter: chosen, Send: desk.SendOptions{Rate: 3},
+	})
+	if err != nil || len(p.Refusals) > 0 {
+		t.Fatal(p.Refusals, err)
+	}
+	said := n
+	r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
+		if len(p.Unheard) > 0 {
+			said = min(said, p.Done)
+		}
+	})
+	const why = "orders (its dead letters come back to dlq, which cannot be watched: " +
+		"the first message of queue dlq can be returned 1 time more before"
+	if err != nil || !r.Ended || r.Moved != n || len(r.Unheard) != 1 || !strings.HasPrefix(r.Unheard[0], why) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if said >= n {
+		t.Error("it said only at the end that it hears nothing")
+	}
+	s.awaitReady(t, "dlq", 1+n)
+	// The choice, the run and one look have given it back.
+	if first := s.drained(t, "dlq")[0]; first.MessageId != "first" || first.Headers["x-delivery-count"] != int64(3) {
+		t.Errorf("dlq begins with %q, %v", first.MessageId, first.Headers)
+	}
+	s.tidy(t)
 }
