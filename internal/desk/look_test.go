@@ -264,11 +264,10 @@ func TestLooksRefuseHarm(t *testing.T) {
 		"rejects-operator": {args: rejects, operator: map[string]any{"max-length": 10}, quorum: "keep out"},
 	} {
 		for _, kind := range queueKinds() {
-			queue := kind + "-" + name
+			queue, args := kind+"-"+name, amqp091.Table{"x-queue-type": kind}
 			if kind == "quorum" {
-				tc.text = cmp.Or(tc.quorum, tc.text)
+				tc.text, args["x-delivery-limit"] = cmp.Or(tc.quorum, tc.text), int64(20) // 3.10 has none by default
 			}
-			args := amqp091.Table{"x-queue-type": kind}
 			maps.Copy(args, tc.args)
 			setPolicy(t, target, "policies", queue, tc.policy)
 			setPolicy(t, target, "operator-policies", queue, tc.operator)
