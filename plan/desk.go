@@ -184,8 +184,8 @@ func DeskSends(queue string, bindings []topology.Binding) string {
 	for _, b := range bindings {
 		name, run, sends := topology.DeskSender(b)
 		if sends && b.Destination == queue && b.DestinationType == topology.ToQueue {
-			return fmt.Sprintf("the run %s of the desk of %s sends messages to it, or was stopped at that; wait for its end, or end it with 'dlxctl desk run resume %[1]s' or 'dlxctl desk run return %[1]s'",
-				run, name)
+			return fmt.Sprintf("the run %s of the desk of %s sends messages to it, or was stopped at that; wait for its end, or end it with 'dlxctl desk run resume %[1]s' or 'dlxctl desk run return %[1]s' (with --name %[3]s unless that is the topology of your file)",
+				run, name, text.ShellQuote(name))
 		}
 	}
 	return ""

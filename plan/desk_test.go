@@ -181,6 +181,20 @@ func TestWarningsOfTheDesk(t *testing.T) {
 	}
 }
 
+// How to end a run that sends to a queue is said so that it finds the run of another topology too.
+func TestHowToEndARunThatSends(t *testing.T) {
+	t.Parallel()
+	b := topology.Binding{
+		Source: topology.HoldName("desk", "r1") + ".to.0", Destination: "q", DestinationType: topology.ToQueue,
+		Arguments: topology.Arguments{"x-managed-by": topology.DeskMark("desk")},
+	}
+	got := plan.DeskSends("q", []topology.Binding{b})
+	if !strings.HasSuffix(got, "end it with 'dlxctl desk run resume r1' or 'dlxctl desk run return r1' "+
+		"(with --name desk unless that is the topology of your file)") {
+		t.Error(got)
+	}
+}
+
 // The desk of another topology, and queues that only have a similar name, are not taken for the
 // topology's own desk.
 func TestDeskQueues(t *testing.T) {
