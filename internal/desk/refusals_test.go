@@ -47,6 +47,21 @@ func lookRefusals() map[refusal]func() error {
 			}, "q", consumers, returned)
 		}
 	}
+	governed := func(policy string) func() error { // by a policy that delays retries
+		return func() error {
+			return desk.RefuseLook(topology.State{
+				VHost: "shop", Version: "4.3.6", Have: topology.Topology{
+					Queues: []topology.Queue{
+						{Name: "q", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum}},
+					},
+					Policies: []topology.Policy{{
+						Name: policy, Pattern: "^q$", ApplyTo: "queues",
+						Definition: topology.Arguments{"delayed-retry-type": "all", "delayed-retry-min": int64(60000)},
+					}},
+				},
+			}, "q", 0, 0)
+		}
+	}
 	ten := topology.Usage{Ready: 10, Bytes: 900}
 	user := &desk.Desk{Topology: topology.Compiled{Name: "shop"}}
 	user.Endpoint.AMQP.User = "ann"
@@ -71,17 +86,20 @@ func lookRefusals() map[refusal]func() error {
 			topology.Arguments{topology.ArgMaxLengthBytes: int64(1000)}, topology.Usage{Ready: 10}, 0, 0),
 		{"a limit in bytes", "queue q drops its oldest messages when it is full, and has room for 100 bytes more of 1000: what arrives during the look could push out what comes back; raise max-length-bytes, or set overflow to reject-publish, in the policy or the arguments of the queue"}: queue(
 			topology.Arguments{topology.ArgMaxLengthBytes: int64(1000)}, ten, 0, 0),
-		{"a queue that rejects when it is full", "queue q rejects messages when it is full, and has room for 5 more of 15: what arrives during the look could keep out the copy of a message that has used up its returns; look at no more than 5, or raise max-length in the policy or the arguments of the queue; or raise the limit by a policy (delivery-limit), or consume the message"}: queue(
+		{"a queue that rejects when it is full", "queue q rejects messages when it is full, and has room for 5 more of 15: what arrives during the look could keep out the copy of a message that has used up its returns; look at no more than 5, or raise max-length in the policy or the arguments of the queue; or consume the message, or raise delivery-limit for it by a policy"}: queue(
 			topology.Arguments{
 				topology.ArgQueueType: topology.Quorum, topology.ArgMaxLength: int64(15),
 				topology.ArgOverflow: topology.RejectPublish,
 			}, ten, 0, 0),
-		{"a spent delivery limit", "the first message of queue q can be returned 1 time more before the broker drops or dead-letters it (delivery limit 20), and a look returns it; raise the limit by a policy (delivery-limit), or consume the message"}: queue(
+		{"a spent delivery limit", "the first message of queue q can be returned 1 time more before the broker drops or dead-letters it (delivery limit 20), and a look returns it; consume the message, or raise delivery-limit for it by a policy"}: queue(
 			topology.Arguments{topology.ArgQueueType: topology.Quorum}, ten, 0, 18),
 		{"a delayed retry", "queue q withholds what is returned to it for 1m or longer (delayed-retry-type all), and a look would hide its messages for that time; set delayed-retry-type: disabled for it by a policy"}: queue(
 			topology.Arguments{
 				topology.ArgQueueType: topology.Quorum, "x-delayed-retry-type": "all", "x-delayed-retry-min": int64(60000),
 			}, ten, 0, 0),
+		{"a delayed retry by a policy of others", "queue q withholds what is returned to it for 1m or longer (delayed-retry-type all), and a look would hide its messages for that time; set delayed-retry-type: disabled in its policy team, or in a copy of that for this queue"}: governed("team"),
+		{"a delayed retry by dlxctl", "queue q withholds what is returned to it for 1m or longer (delayed-retry-type all), and a look would hide its messages for that time; let the consumers read the messages, or write a backoff with engine: processor for it in the topology file, and run dlxctl apply; another policy would end its dead-lettering"}: governed(
+			topology.PolicyName("shop", "q")),
 		{"rights of the topology", `user "ann" lacks write on the exchange shop.return and read on the queue mail; run 'dlxctl rights' and give ann what it prints for the user desk, and add the right to the permissions of ann with rabbitmqctl set_permissions, as 'dlxctl rights' prints only those for the queues of the topology`}: func() error {
 			return user.Lacks([]string{"write on the exchange shop.return"}, []string{"read on the queue mail"})
 		},
@@ -326,7 +344,7 @@ func TestALookCanSaveAMessage(t *testing.T) {
 	d := deskOf(t, target.User(t, "management", "^$", "^$", "^orders$"))
 	_, err := d.Look(t.Context(), "orders", desk.LookOptions{}, func(deadletter.Message) error { return nil })
 	user := regexp.MustCompile(`; user \S+ may not publish`)
-	const want = "the broker drops or dead-letters a message of queue orders that was returned 20 times, and a look returns messages; user ANN may not publish to the default exchange, so dlxctl could not save such a message; raise the limit by a policy (delivery-limit), or grant write on amq.default"
+	const want = "the broker drops or dead-letters a message of queue orders that was returned 20 times, and a look returns messages; user ANN may not publish to the default exchange, so dlxctl could not save such a message; grant write on amq.default, or consume the messages, as no policy raises the limit of an argument (x-delivery-limit)"
 	if !errors.Is(err, desk.ErrRefused) {
 		t.Fatalf("the look is not refused: %v", err)
 	}

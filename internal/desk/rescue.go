@@ -50,8 +50,8 @@ func newRescuer(ctx context.Context, e broker.Endpoint, t terms) (*rescuer, erro
 		err = t.refuseAlarm("it has not confirmed one in " + text.Duration(probeTime))
 	}
 	if closed, ok := errors.AsType[*amqp.ClosedError](err); ok && closed.Code == amqp091.AccessRefused {
-		err = refusef("the broker drops or dead-letters a message of queue %s that was returned %d times, and a look returns messages; user %s may not publish to the default exchange, so dlxctl could not save such a message; raise the limit by a policy (delivery-limit), or grant write on amq.default",
-			text.Name(t.queue.Name), t.limit, text.Name(e.AMQP.User))
+		err = refusef("the broker drops or dead-letters a message of queue %s that was returned %d times, and a look returns messages; user %s may not publish to the default exchange, so dlxctl could not save such a message; grant write on amq.default, or %s",
+			text.Name(t.queue.Name), t.limit, text.Name(e.AMQP.User), t.raise())
 	}
 	if err != nil {
 		r.close()

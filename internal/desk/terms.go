@@ -26,6 +26,7 @@ const (
 type terms struct {
 	queue     topology.Queue
 	effective topology.Arguments // with policies
+	policy    string             // the one in effect; empty: none
 	usage     topology.Usage
 	consumers int64
 	// limit is how often a message may be returned. It holds only if limited.
@@ -62,6 +63,9 @@ func termsOf(state topology.State, queue string) (terms, error) {
 		queue: q, usage: state.Usage[queue],
 		effective: policy.Effective(state, q),
 		modern:    state.AtLeast(4, 3), alarm: state.Alarm,
+	}
+	if p, ok := policy.All(state).For(q); ok {
+		t.policy = p.Name
 	}
 	owner, _ := topology.Owner(q.Arguments)
 	t.records = topology.IsLog(survey.DeskOwner(owner), q)
@@ -113,13 +117,28 @@ func (t *terms) refuse(wanted, ready int, consent bool) error {
 	}
 	if t.delays(t.nack()) {
 		return refusef("queue %s %s, and a look would hide its messages for that time; %s", text.Name(t.queue.Name),
-			t.delayText(), undelay)
+			t.delayText(), t.undelay())
 	}
 	return t.refuseDropping(wanted, ready)
 }
 
 // undelay says how to look at a queue that withholds what is returned to it.
-const undelay = "set delayed-retry-type: disabled for it by a policy"
+func (t *terms) undelay() string {
+	return t.byPolicy("set delayed-retry-type: disabled",
+		"let the consumers read the messages, or write a backoff with engine: processor for it in the topology file")
+}
+
+// byPolicy says how to set a key for the queue. Of all policies one alone is in effect on a queue:
+// another one would take away what that does, as dead-lettering where it is that of dlxctl.
+func (t *terms) byPolicy(set, file string) string {
+	if _, own := topology.PolicyOwner(t.policy); own {
+		return file + ", and run dlxctl apply; another policy would end its dead-lettering"
+	}
+	if t.policy != "" {
+		return fmt.Sprintf("%s in its policy %s, or in a copy of that for this queue", set, text.Name(t.policy))
+	}
+	return set + " for it by a policy"
+}
 
 // delays reports whether RabbitMQ withholds what is given back by basic.nack, or else by the end of
 // a channel (measured on 4.3.6).
@@ -194,7 +213,7 @@ func (t *terms) refuseSpent(count int64) error {
 func (t *terms) runSpends(count int64) string {
 	if t.delays(false) {
 		return fmt.Sprintf("%s %s, and a run would hide the messages that it does not choose; %s", text.Name(t.queue.Name),
-			t.delayText(), undelay)
+			t.delayText(), t.undelay())
 	}
 	switch {
 	case t.first && t.limited && count+runReturns > t.limit:
@@ -212,7 +231,8 @@ func (t *terms) raise() string {
 	if t.queue.Arguments.HasAny(topology.ArgDeliveryLimit) {
 		return "consume the messages, as no policy raises the limit of an argument (x-delivery-limit)"
 	}
-	return "raise the limit by a policy (delivery-limit), or consume the message"
+	return "consume the message, or " + t.byPolicy("raise delivery-limit",
+		"write a higher deliveryLimit for it in the topology file")
 }
 
 // drops reports whether the broker drops or dead-letters a message that a look returns.
