@@ -68,8 +68,6 @@ type look struct {
 	// expiring is how many messages have an expiration of their own.
 	expiring int
 	rescued  int
-	// unsaved is why a message that the broker drops on its return could not be copied.
-	unsaved error
 	// watches end the look when it stands still.
 	watches []watch
 }
@@ -230,7 +228,7 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 	}
 	if l.terms.limited {
 		var err error
-		if l.rescuer, err = newRescuer(ctx, l.desk.Endpoint, l.terms); err != nil {
+		if l.rescuer, err = l.desk.newRescuer(ctx, l.terms); err != nil {
 			return l.done, err
 		}
 		defer l.rescuer.close()
@@ -240,10 +238,10 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 	}
 	var h *amqp.Holder
 	o.Beyond = func(m amqp.Held) error {
-		if err := l.keep(context.WithoutCancel(ctx), h, m); l.unsaved == nil {
+		if err := l.keep(context.WithoutCancel(ctx), h, m); l.rescuer.failed() == nil {
 			return err
 		}
-		return nil // unsaved is reported below
+		return nil // it is reported below
 	}
 	h = l.conn.Holder(l.done.Queue, o)
 	within, cancel := l.within(ctx, 1)
@@ -260,8 +258,8 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 		released = nil
 	}
 	switch {
-	case l.unsaved != nil: // also where the look has ended before
-		err = l.unsaved
+	case l.rescuer.failed() != nil: // also where the look has ended before
+		err = l.rescuer.failed()
 	case isEnd(err):
 		err = nil
 	case errors.Is(err, broker.ErrInUse):
@@ -323,29 +321,23 @@ func (l *look) held(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
 
 // keep copies a message that would not survive its return to the tail of the queue.
 func (l *look) keep(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
-	count, _ := m.Headers[topology.HeaderDeliveryCount].(int64)
-	l.returned = max(l.returned, count)
+	l.returned = max(l.returned, returnsOf(m))
 	if m.Expiration != "" {
 		l.expiring++
 	}
-	if l.rescuer == nil || !l.terms.drops(count) {
+	if !l.rescuer.saves(m) {
 		return nil
-	}
-	if l.unsaved != nil { // the confirm of that copy may still come, and look like one of this copy
-		return l.unsaved
 	}
 	// It is held as long as a look may last: the alarm may end for which the broker accepts nothing.
 	for _, w := range l.watches {
 		w.timer.Stop()
 	}
-	if err := l.rescuer.copy(ctx, m.Delivery, l.time()); err != nil {
-		l.unsaved = fmt.Errorf("%s has used up the returns that queue %s allows, and could not be copied to its tail: %w",
-			l.desk.called(m.Delivery, l.done.Queue), text.Name(l.done.Queue), err)
-		return l.unsaved
+	if err := l.rescuer.keep(ctx, h, m, l.time()); err != nil {
+		return err
 	}
 	l.goesOn()
 	l.rescued++
-	return h.Ack(m) // nothing is lost: the broker has confirmed the copy in the same queue
+	return nil
 }
 
 // show passes a message on.

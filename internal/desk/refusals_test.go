@@ -244,6 +244,7 @@ func heldElsewhere() map[string]string {
 		"queue %s has an exclusive consumer":         "TestPullWithAnExclusiveConsumer",
 		"%s is not a work queue of the topology":     "TestPullIsRefusedByWhatTheQueueHas",
 		"queue %s is a stream, out of which":         "TestPullRefusals",
+		"queue %s rejects messages, as it has":       "TestAReturnToAFullQueueIsRefusedInTime",
 		"a policy gives %s a dead-letter exchange":   "TestARunWhoseRecordCannotBeWritten",
 		"%s has the records of runs":                 "TestTheRecordsAreNotMessages",
 		"without a topology file nothing keeps":      "TestWithoutAFileNoRunIsRecorded",

@@ -41,7 +41,7 @@ func (w *worker) dropReturned(ctx context.Context, m *manifest, has *contents) (
 		if has, err = w.desk.readHold(ctx, w.run); err != nil {
 			return has, 0, err
 		}
-		inQueue, err := w.countQueue(ctx, m, func(amqp.Held) bool { return true })
+		inQueue, err := w.countQueue(ctx, m, true)
 		if err != nil {
 			return has, 0, err
 		}

@@ -24,7 +24,12 @@ import (
 // messages.
 func newForeign(t *testing.T, typ string, n int) *shop {
 	t.Helper()
-	s := newShopOn(t, brokertest.VHost(t), "version: 1\nname: desk\n")
+	return newForeignOn(t, brokertest.VHost(t), typ, n)
+}
+
+func newForeignOn(t *testing.T, target brokertest.Target, typ string, n int) *shop {
+	t.Helper()
+	s := newShopOn(t, target, "version: 1\nname: desk\n")
 	declare := func(name string, more amqp091.Table) {
 		args := amqp091.Table{"x-queue-type": typ}
 		maps.Copy(args, more)

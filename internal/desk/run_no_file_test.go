@@ -21,7 +21,12 @@ import (
 // and a desk without a topology file.
 func newUnfiled(t *testing.T, typ string, n int) (s *shop, all []string) {
 	t.Helper()
-	s = newForeign(t, typ, 0)
+	return newUnfiledOn(t, brokertest.VHost(t), typ, n)
+}
+
+func newUnfiledOn(t *testing.T, target brokertest.Target, typ string, n int) (s *shop, all []string) {
+	t.Helper()
+	s = newForeignOn(t, target, typ, 0)
 	s.file, s.desk = "", unfiled(t, s.target)
 	messages := make([]amqp091.Publishing, n)
 	for i := range messages {

@@ -346,6 +346,7 @@ type task struct {
 	URL, API, File string
 	Action         desk.Action
 	Queue          string // empty is billing.dead, or dlq without a file
+	Where          string // empty is those with the key order.chosen, or all without a file
 	Send           desk.SendOptions
 	Run            string // empty is a new one
 	Edited         *deadletter.Edited
@@ -429,7 +430,7 @@ func (k task) run(d *desk.Desk) error {
 	case k.Run != "":
 		r, err = d.Resume(ctx, k.Run, nil, say)
 	default:
-		f, _ := deadletter.NewFilter(`key == "order.chosen"`)
+		f, _ := deadletter.NewFilter(cmp.Or(k.Where, `key == "order.chosen"`))
 		request := desk.Request{
 			Action: k.Action, Queue: cmp.Or(k.Queue, "billing.dead"), Filter: f, Send: k.Send,
 			Edited: k.Edited, Key: k.NewKey,

@@ -30,7 +30,8 @@ const (
 // It removes that many of them from the hold, see dropDoubles. A process whose own acknowledgements
 // were lost acknowledges them in the queue once more: the hold has a copy of each that stays. Only
 // messages that the broker has delivered before count, since one that has arrived later is no
-// double. Any look marks what has arrived later too, so only messages of which no equal one can
+// double, but where returns are limited: there a double may have been copied to the tail, see
+// rescuer. Any look marks what has arrived later too, so only messages of which no equal one can
 // have arrived are dropped, see manifest.certain.
 type taking struct {
 	worker   *worker
@@ -72,9 +73,12 @@ type taking struct {
 	witness   string // of a pull
 	report    func(done int)
 
-	holder *amqp.Holder
-	out    *outlet
-	frame  int // the size of the largest header of a message that the broker accepts; zero means no limit
+	holder  *amqp.Holder
+	rescuer *rescuer // of a pull none: it acknowledges all or nothing
+	// again: copies of chosen messages are at the tail of the queue.
+	again bool
+	out   *outlet
+	frame int // the size of the largest header of a message that the broker accepts; zero means no limit
 }
 
 // errTaken ends a pass over a queue in which nothing is left to take. It is not an error.
@@ -108,7 +112,7 @@ func (t *taking) adopt(has *contents) {
 // findDoubles finds out which messages that this process has acknowledged are in the queue too. It
 // returns how many others may be: they are left alone.
 func (t *taking) findDoubles(ctx context.Context) (inDoubt int, err error) {
-	inQueue, err := t.worker.countQueue(ctx, t.manifest, wasDelivered)
+	inQueue, err := t.worker.countQueue(ctx, t.manifest, false)
 	if err != nil {
 		return 0, err
 	}
@@ -119,9 +123,6 @@ func (t *taking) findDoubles(ctx context.Context) (inDoubt int, err error) {
 	}
 	return inDoubt, nil
 }
-
-// wasDelivered reports that a message was delivered before: any other has arrived since.
-func wasDelivered(m amqp.Held) bool { return m.Redelivered }
 
 // doubles returns how many messages of each fingerprint are in the hold and in the queue too, and
 // how many others may be.
@@ -153,7 +154,7 @@ func (m *manifest) doubles(inHold, inQueue map[fingerprint]uint32) (out map[fing
 // came last: of the others the earlier process may have known that they stay.
 func (w *worker) dropDoubles(ctx context.Context, m *manifest, has *contents) (*contents, int, error) {
 	for range mostPasses {
-		inQueue, err := w.countQueue(ctx, m, wasDelivered)
+		inQueue, err := w.countQueue(ctx, m, false)
 		if err != nil {
 			return has, 0, err
 		}
@@ -190,30 +191,36 @@ func (w *worker) dropDoubles(ctx context.Context, m *manifest, has *contents) (*
 	return has, 0, fmt.Errorf("the hold of the run %s still has messages that were acknowledged", w.run)
 }
 
-// countQueue counts the messages in the queue that the manifest names, and that counts.
-func (w *worker) countQueue(
-	ctx context.Context, of *manifest, counts func(amqp.Held) bool,
-) (map[fingerprint]uint32, error) {
+// countQueue counts the messages in the queue that the manifest names: all, or those that may have
+// been there when an earlier process took, see taking.
+func (w *worker) countQueue(ctx context.Context, of *manifest, all bool) (map[fingerprint]uint32, error) {
 	conn, err := amqp.DialToConsume(ctx, w.desk.endpoint("counts "+w.run))
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
+	rescuer, err := w.rescuer(ctx, of.Queue)
+	if err != nil {
+		return nil, err
+	}
+	defer rescuer.close()
 	for again := false; ; again = true {
 		ready, _, err := conn.Settled(ctx, of.Queue, min(of.others(), 0))
+		if err == nil {
+			err = rescuer.refuseFull(ready)
+		}
 		if err != nil {
 			return nil, err
 		}
 		out := map[fingerprint]uint32{}
-		h := conn.Holder(of.Queue, amqp.HolderOptions{Messages: ready})
-		err = h.Take(ctx, func(m amqp.Held) error {
-			if !counts(m) {
-				return nil
+		h := rescuer.holder(ctx, conn, of.Queue, amqp.HolderOptions{Messages: ready})
+		err = rescuer.take(ctx, h, ready, func(m amqp.Held) (bool, error) {
+			if all || m.Redelivered || rescuer != nil {
+				if key := of.of(m.Delivery); of.wanted[key].wanted > 0 {
+					out[key]++
+				}
 			}
-			if key := of.of(m.Delivery); of.wanted[key].wanted > 0 {
-				out[key]++
-			}
-			return nil
+			return false, nil
 		})
 		taken, _ := h.Taken()
 		err = errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
@@ -245,14 +252,18 @@ func (t *taking) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.before, t.others, t.acked, t.chosen = ready, others, 0, nil
+	t.before, t.others, t.acked, t.chosen, t.again = ready, others, 0, nil, false
 	o := amqp.HolderOptions{Messages: ready, Block: t.block(ready)}
 	if t.manifest.live() {
-		if o, err = t.options(ctx, in, ready); err != nil {
-			return err
-		}
+		o, err = t.options(ctx, in, ready)
+	} else if t.rescuer, err = t.worker.rescuer(ctx, t.manifest.Queue); err == nil {
+		defer t.rescuer.close()
+		err = t.rescuer.refuseFull(ready)
 	}
-	t.holder = in.Holder(t.manifest.Queue, o)
+	if err != nil {
+		return err
+	}
+	t.holder = t.rescuer.holder(ctx, in, t.manifest.Queue, o)
 	// It ends by itself, with ctx in visit, so that what is confirmed can be acknowledged.
 	longest := holdTimeOf(ready)
 	if t.manifest.live() {
@@ -266,14 +277,14 @@ func (t *taking) run(ctx context.Context) error {
 		}
 		defer t.guard.end()
 	}
-	err = t.holder.Take(grace, func(m amqp.Held) error {
-		err := t.visit(ctx, grace, m)
+	err = t.rescuer.take(grace, t.holder, ready, func(m amqp.Held) (bool, error) {
+		acked, err := t.visit(ctx, grace, m)
 		if taken, _ := t.holder.Taken(); err == nil && taken == ready {
 			// The consumer stays until Release: by it another process knows that a classic queue will get
 			// messages back, see manifest.others.
-			return errTaken
+			return acked, errTaken
 		}
-		return err
+		return acked, err
 	})
 	_, tooLarge := errors.AsType[stopped](err)
 	if err == nil || tooLarge || errors.Is(err, errTaken) || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
@@ -308,53 +319,57 @@ func (t *taking) block(ready int) int {
 	return takeBlock
 }
 
-// visit takes a message, drops it as a double, or leaves it.
-func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
+// visit takes a message, drops it as a double, or leaves it. It reports whether it has dropped it.
+func (t *taking) visit(ctx, grace context.Context, m amqp.Held) (acked bool, err error) {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
 	if t.left == 0 && t.surplus == 0 {
-		return errTaken
+		return false, errTaken
 	}
 	if t.guard != nil && t.guard.why() != nil {
-		return errTaken // acknowledgeCopied returns why
+		return false, errTaken // acknowledgeCopied returns why
 	}
 	if err := t.out.settle(); err != nil {
-		return err
+		return false, err
 	}
 	switch key := t.manifest.of(m.Delivery); {
-	case t.doubles[key] > 0 && m.Redelivered:
+	case t.doubles[key] > 0 && (m.Redelivered || t.rescuer != nil):
 		t.doubles[key]--
 		t.surplus--
 		t.acked++
 		// Nothing is lost: the hold has a copy, which was counted, see taking. Of a direct run the
 		// queue has one to which it was sent.
-		return t.holder.Ack(m)
+		return true, t.holder.Ack(m)
+	case t.rescuer.saves(m):
+		// Also if it is chosen, as it may have to go back: the next pass takes its copy.
+		t.again = t.again || t.need[key] > 0
+		return false, nil
 	case t.need[key] > 0 && t.direct != nil:
 		t.need[key]--
 		t.left--
 		t.chosen = append(t.chosen, m)
-		return nil
+		return false, nil
 	case t.need[key] > 0:
 		if err := t.throttle(grace); err != nil {
-			return err
+			return false, err
 		}
 		p := toHold(m.Delivery, t.manifest.Queue)
 		if t.frame > 0 && relay.HeaderSize(p) > t.frame { // the broker would end the connection
-			return t.tooLarge(m)
+			return false, t.tooLarge(m)
 		}
 		t.need[key]--
 		t.left--
 		held := m
 		held.Body = nil
-		return t.out.send(grace, t.worker.takeExchange, m.RoutingKey, p, func() error {
+		return false, t.out.send(grace, t.worker.takeExchange, m.RoutingKey, p, func() error {
 			t.copied = append(t.copied, copied{held, key, time.Now()})
 			t.confirmed++
 			t.report(t.confirmed)
 			return nil
 		})
 	default:
-		return nil
+		return false, nil
 	}
 }
 
@@ -422,6 +437,9 @@ func (t *taking) passes(ctx context.Context) error {
 			t.missing = 0
 			return fmt.Errorf("another client began to consume from queue %s, and may hold %s that the run chose; stop it, or wait until it ends",
 				text.Name(t.manifest.Queue), text.Count(t.left, "message"))
+		}
+		if err == nil && t.again && !t.unsettled && n < mostPasses {
+			continue
 		}
 		if err != nil || !t.unsettled && ready <= t.before-t.acked {
 			return err

@@ -36,6 +36,8 @@ type terms struct {
 	// first: the messages are taken before the consumers of the queue get any, see
 	// amqp.HolderOptions.First.
 	first bool
+	// closes: a run takes the messages, and gives back by the end of a channel.
+	closes bool
 	// delayed is which returned messages the queue withholds, for at least the time in withheld.
 	// Empty: none.
 	delayed  string
@@ -246,7 +248,7 @@ func (t *terms) drops(count int64) bool {
 // nack reports whether the messages are given back by basic.nack, which does not count as a return
 // on a quorum queue of 4.3.
 func (t *terms) nack() bool {
-	return t.modern && t.queue.Type() == topology.Quorum && t.limited && !t.first
+	return t.modern && t.queue.Type() == topology.Quorum && t.limited && !t.first && !t.closes
 }
 
 // counts reports whether each look uses up one of the returns that the queue allows.
