@@ -24,6 +24,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -92,7 +93,8 @@ type Runner struct {
 
 	skips bool // some changes are blocked or not allowed, and the others are carried out
 	done  map[plan.Action]int
-	last  plan.Plan // of the last read
+	last  plan.Plan             // of the last read
+	kept  map[topology.Key]bool // what the run was to delete and has not
 }
 
 // command is the name of the command that runs r, for advice.
@@ -106,7 +108,7 @@ func (r *Runner) command() string {
 // Run plans, shows the plan, asks for consent, writes, and verifies the result.
 // The package comment states what it guarantees.
 func (r *Runner) Run(ctx context.Context) error {
-	r.done = map[plan.Action]int{}
+	r.done, r.kept = map[plan.Action]int{}, map[topology.Key]bool{}
 	p, err := r.plan(ctx)
 	if err != nil {
 		return err
@@ -161,7 +163,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	if len(r.done)+len(replaced) > 0 {
 		r.Reporter.Unprocessed(r.last.Unprocessed)
 	}
-	return errors.Join(unreplaced, plan.Skipped(plan.Replaced(p, r.Options.Allow), r.Options.Allow, summary(r.done)))
+	return errors.Join(unreplaced, r.usedMeanwhile(r.lastOfKept()),
+		plan.Skipped(plan.Replaced(p, r.Options.Allow), r.Options.Allow, summary(r.done)))
 }
 
 // confirm checks what the run needs beforehand for p and the queues that are replaced, and asks.
@@ -224,6 +227,7 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 		return err
 	}
 	done[plan.Delete] -= len(keeper.kept)
+	maps.Copy(r.kept, keeper.kept)
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool { return keeper.kept[keyOf(c)] })
 	left, err := r.readBack(ctx, p)
 	if err != nil && ctx.Err() != nil {
@@ -248,6 +252,8 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 		rest := "verified"
 		if r.skips {
 			rest = "verified except the skipped changes"
+		} else if r.usedMeanwhile(r.lastOfKept()) != nil {
+			rest = "verified except what was used meanwhile"
 		}
 		r.Reporter.Result(fmt.Sprintf("done: %s, %s%s", summary(done), rest, r.later(left)))
 	}

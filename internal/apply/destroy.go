@@ -4,10 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-
-	"github.com/dlxctl/dlxctl/internal/text"
-	"github.com/dlxctl/dlxctl/plan"
-	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Destroy deletes everything of a topology. The session must be opened for the topology of
@@ -24,16 +20,10 @@ func (r *Runner) Destroy(ctx context.Context) error {
 	if err != nil {
 		return &UnfinishedError{fmt.Errorf("read the broker again: %w; run destroy again", err)}
 	}
-	stay := left.Retiring
-	for _, c := range left.Changes { // what came to a queue after the plan keeps it, and its return path
-		if c.Kind != topology.KindBinding {
-			stay = append(stay, c.Name)
-		}
+	if err := r.usedMeanwhile(left); err != nil {
+		return err
 	}
-	if late := plan.Check(left, r.Options.Allow); late != nil {
-		return unfinished("the queues were used meanwhile, so that %s stay: %w", text.Some(text.Names(stay)), late)
-	}
-	if len(stay) > 0 {
+	if stay := staying(left); len(stay) > 0 {
 		return unfinished("%s may still hold messages; keep 'dlxctl process' running, and run destroy again, or pass --wait",
 			strings.Join(stay, ", "))
 	}

@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -80,6 +81,37 @@ func (k *tierKeeper) keepsAny() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.kept) > 0
+}
+
+// lastOfKept returns the part of the last plan that is about what the run has kept.
+func (r *Runner) lastOfKept() plan.Plan {
+	out := r.last
+	out.Changes = slices.DeleteFunc(slices.Clone(out.Changes), func(c plan.Change) bool { return !r.kept[keyOf(c)] })
+	return out
+}
+
+// usedMeanwhile returns an error if a change of left is not allowed. The run began without such
+// changes: a message or a consumer came after its plan, and it has kept the queue and what leads
+// back to it.
+func (r *Runner) usedMeanwhile(left plan.Plan) error {
+	stay := staying(left)
+	late := plan.Skipped(left, r.Options.Allow, fmt.Sprintf("a queue was used meanwhile, so that %s %s",
+		text.Some(text.Names(stay)), text.Choose(len(stay), "stays", "stay")))
+	if late == nil {
+		return nil
+	}
+	return &UnfinishedError{late}
+}
+
+// staying names the objects that stay while left is not carried out.
+func staying(left plan.Plan) []string {
+	out := slices.Clone(left.Retiring)
+	for _, c := range left.Changes {
+		if c.Kind != topology.KindBinding {
+			out = append(out, c.Name)
+		}
+	}
+	return out
 }
 
 // keyOf returns the key of the object that c changes.

@@ -22,6 +22,8 @@ import (
 type hooks struct {
 	waits  func() // before the run waits for tiers
 	writes func() // before each step of the run writes
+	// results gets what the run says of what it has done. Nil: nothing does.
+	results func(line string)
 }
 
 func (hooks) Planned(plan.Plan) error       { return nil }
@@ -31,19 +33,32 @@ func (h hooks) Progress(context.Context, int) (step, finish func()) {
 	h.writes()
 	return func() {}, func() {}
 }
-func (hooks) Result(string)                  {}
+
+func (h hooks) Result(line string) {
+	if h.results != nil {
+		h.results(line)
+	}
+}
 func (hooks) Unprocessed([]plan.Unprocessed) {}
 func (h hooks) Notice(string)                { h.waits() }
 
-// destroy destroys the topology of the stage with the consent drops-routing. It fails the test
-// unless the run is unfinished, and names the consent that a queue needs.
+// destroy destroys the topology of the stage as clear does.
 func (s *stage) destroy(t *testing.T, target brokertest.Target, wait time.Duration, during hooks, queue string) {
+	t.Helper()
+	s.clear(t, target, plan.Nothing(load(t, s.file("a"))), (*apply.Runner).Destroy, wait, during, queue)
+}
+
+// clear carries out a run for want with the consent drops-routing. It fails the test unless the
+// run is unfinished, and names the consent that a queue needs.
+func (s *stage) clear(t *testing.T, target brokertest.Target, want topology.Compiled,
+	run func(*apply.Runner, context.Context) error, wait time.Duration, during hooks, queue string,
+) {
 	t.Helper()
 	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := apply.Open(endpoint, plan.Nothing(load(t, s.file("a"))))
+	session, err := apply.Open(endpoint, want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +67,7 @@ func (s *stage) destroy(t *testing.T, target brokertest.Target, wait time.Durati
 		Session: session, Wait: wait, Options: plan.Options{Allow: plan.Allow(topology.DropsRouting)}, Reporter: during,
 	}
 	var unfinished *apply.UnfinishedError
-	err = runner.Destroy(t.Context())
+	err = run(&runner, t.Context())
 	if !errors.As(err, &unfinished) || !strings.Contains(err.Error(), "loses-messages="+queue) {
 		t.Errorf("the run ends with %v", err)
 	}
@@ -222,22 +237,39 @@ func TestAReplacedQueueKeepsTheBindingsOfOthers(t *testing.T) {
 	}
 }
 
-// A failed queue that gets a message while the topology is destroyed stays with its return path,
-// and the run does not say that everything is deleted.
-func TestDestroyNamesWhatWasUsedMeanwhile(t *testing.T) {
+// A failed queue that gets a message while it is to be deleted stays with its return path, and the
+// run does not say that everything is done: neither destroy nor apply of a file without queues.
+func TestARunNamesWhatWasUsedMeanwhile(t *testing.T) {
 	t.Parallel()
-	target := brokertest.VHost(t)
-	s := newStage(t, "quorum", target, target, target)
 	const failed = "shop.a.failed"
-	ch := target.Confirming(t)
-	late := false
-	s.destroy(t, target, 0, hooks{writes: func() {
-		if !late {
-			late = true
-			brokertest.PublishConfirmed(t, ch, "", failed, amqp091.Publishing{Body: []byte("late")})
-		}
-	}}, failed)
-	if n := brokertest.Ready(t, ch, failed); n != 1 || !late {
-		t.Errorf("%s has %d messages, one was sent: %t", failed, n, late)
+	for command, run := range map[string]func(*apply.Runner, context.Context) error{
+		"destroy": (*apply.Runner).Destroy, "apply": (*apply.Runner).Run,
+	} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			target := brokertest.VHost(t)
+			s := newStage(t, "quorum", target, target, target)
+			want := load(t, "version: 1\nname: shop\nexchanges: [{name: e}]\n")
+			if command == "destroy" {
+				want = plan.Nothing(load(t, s.file("a")))
+			}
+			ch := target.Confirming(t)
+			late, results := false, ""
+			s.clear(t, target, want, run, 0, hooks{
+				writes: func() {
+					if !late {
+						late = true
+						brokertest.PublishConfirmed(t, ch, "", failed, amqp091.Publishing{Body: []byte("late")})
+					}
+				},
+				results: func(line string) { results += line + "\n" },
+			}, failed)
+			if n := brokertest.Ready(t, ch, failed); n != 1 || !late {
+				t.Errorf("%s has %d messages, one was sent: %t", failed, n, late)
+			}
+			if !strings.Contains(results, "verified except what was used meanwhile") {
+				t.Errorf("the run says %q", results)
+			}
+		})
 	}
 }
