@@ -104,6 +104,46 @@ func TestLegacyQueueOfTheTopology(t *testing.T) {
 	}
 }
 
+// A queue that stays on the broker without dead-lettering by the file gets the retries that wait:
+// its address stays as long as a message can wait for it.
+func TestAQueueThatLeavesGetsItsRetries(t *testing.T) {
+	t.Parallel()
+	const backoffs = "standard: {tiers: [12s]}"
+	const address = "shop.return -> billing (@billing)"
+	orders := shopFile(backoffs, "{name: orders, backoff: standard}")
+	with := func(queue string) string { return orders + "  - " + queue + "\n" }
+	for had, list := range map[string][]string{
+		with("{name: billing, external: true, backoff: standard}"): {
+			orders, with("{name: billing, external: true, deadLetterBy: unmanaged}"),
+		},
+		with("{match: ^bil, external: true, backoff: standard}"): {orders},
+	} {
+		for _, want := range list {
+			for place, messages := range map[string]int64{"": 0, "shop.standard.retry.12s": 1, "shop.standard.failed": 1} {
+				state := topology.State{Version: "4.3.6", Have: loaded(t, had).Topology}
+				if strings.Contains(had, "match") {
+					state.Have.Queues = append(state.Have.Queues, topology.Queue{Name: "billing", Durable: true})
+					state.Have.Bindings = append(state.Have.Bindings, topology.ReturnBinding("shop", "billing"))
+				}
+				state.Usage = map[string]topology.Usage{place: {Ready: messages}}
+				p := plan.Make(loaded(t, want), state, plan.Options{})
+				goes := slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.Name == address })
+				warned := slices.ContainsFunc(p.Warnings, func(w plan.Warning) bool { return w.Name == "retired-address" })
+				if waits := messages > 0; goes == waits || warned != waits {
+					t.Errorf("with %d messages in %q, from\n%s\nto\n%s\nthe address goes: %t, with a warning: %t", messages, place,
+						had, want, goes, warned)
+				}
+				// The count is of a moment: a run that kept the address is not to be told that it is left.
+				state.Usage = nil
+				if left := plan.Later(p, plan.Make(loaded(t, want), state, plan.Options{})); messages > 0 &&
+					slices.ContainsFunc(left.Changes, func(c plan.Change) bool { return c.Name == address }) {
+					t.Error("the address that the run has kept is left to do")
+				}
+			}
+		}
+	}
+}
+
 func hazards(c plan.Change) string {
 	var out []string
 	for _, h := range c.Hazards {

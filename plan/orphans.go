@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -87,18 +88,32 @@ func (r *orphans) collect() {
 			}
 		}
 	}
+	var leaving []string // queues that stay and are no longer work queues; see returns
+	found := namesOf(r.found.Queues, func(q topology.Queue) string { return q.Name })
+	circulates := sync.OnceValue(r.circulates)
 	for i, b := range r.state.Have.Bindings {
 		id := r.matched.ids[i]
 		if r.owns(b.Arguments) && !r.matched.wanted[id] && !r.switches(b.Source) && !r.switches(b.Destination) &&
 			!r.routes.governs(b) {
 			b.Label = r.labelOf(b.Source, topology.RoleBusiness)
 			r.found.Bindings = append(r.found.Bindings, b)
+			if returns && !found[b.Destination] && r.returns(b) && circulates() {
+				leaving = append(leaving, text.Name(b.Destination))
+				r.stay.Bindings = append(r.stay.Bindings, b)
+				continue
+			}
 			if keeps && leadsBack(b.Label) && !leadsTo(b, going) || r.keptLoop(b.Label) &&
 				b.Label.Role == topology.RoleRetry || r.waits[b.Source] > 0 || r.waits[b.Label.Delay] > 0 ||
 				r.keeps(topology.KindBinding, id) {
 				r.stay.Bindings = append(r.stay.Bindings, b)
 			}
 		}
+	}
+	if len(leaving) > 0 {
+		r.warn(topology.WarnRetiredAddress, fmt.Sprintf(
+			"%s %s no longer covered by the file, and failed messages may still be waiting for a retry: they return to %s; when the tiers are empty, run apply again to remove %s",
+			text.Some(leaving), text.Choose(len(leaving), "is", "are"), text.Choose(len(leaving), "it", "them"),
+			text.Choose(len(leaving), "its address", "their addresses")))
 	}
 	policies := byName(r.want.Policies, func(p topology.Policy) string { return p.Name })
 	for _, p := range r.state.Have.Policies {
@@ -212,6 +227,14 @@ func (r *orphans) retireFailed(q topology.Queue) {
 // is not deleted yet.
 func (r *orphans) keptLoop(l topology.Label) bool {
 	return r.waits[l.Delay] > 0 || (l.Role == topology.RoleFailed || l.Role == topology.RoleRetry) && r.loops[l.Backoff]
+}
+
+// returns reports whether a message that waits comes back by b to its queue, which stays and whose
+// failures the file no longer covers. The queue of a migration is left to living.
+func (r *orphans) returns(b topology.Binding) bool {
+	return b.Source == topology.ReturnExchangeName(r.want.Name) && b.DestinationType == topology.ToQueue &&
+		b.Key == topology.AddressKey(b.Destination) &&
+		!slices.ContainsFunc(r.want.WorkQueues, func(w topology.WorkQueue) bool { return w.Replaces == b.Destination })
 }
 
 // leadsBack reports whether a message that left a tier goes through what has
@@ -409,6 +432,8 @@ func Later(done, left Plan) Plan {
 		case c.Outdated && !deleted[c.key()]:
 			out.RetiringDead = append(out.RetiringDead, c.Name)
 		case waits && c.ReturnPath && !deleted[c.key()]:
+		case c.Action == Delete && c.Kind == topology.KindBinding && c.Label.Role == topology.RoleReturn &&
+			!c.ReturnPath && !deleted[c.key()]: // done has kept it for messages that waited
 		default:
 			out.Changes = append(out.Changes, c)
 		}

@@ -279,10 +279,9 @@ func TestMake(t *testing.T) {
 			},
 		},
 		"a queue without a backoff now next to another with one": {
-			want:    host(queue("q", nil), queue("gone", nil), back, toWork),
-			have:    host(queue("q", nil), queue("gone", nil), retry, back, toWork, toGone),
-			usage:   map[string]topology.Usage{retry.Name: {Ready: 1}},
-			changes: []string{"delete binding shop.return -> gone (@gone)"}, warning: "retired-tier",
+			want:  host(queue("q", nil), queue("gone", nil), back, toWork),
+			have:  host(queue("q", nil), queue("gone", nil), retry, back, toWork, toGone),
+			usage: map[string]topology.Usage{retry.Name: {Ready: 1}}, warning: "retired-address",
 		},
 
 		"a binding that a service made just so is used as it is": {

@@ -38,7 +38,7 @@ const (
 	WarnRenamed = "renamed"
 	// WarnRestartProcessors: the tiers of a backoff change, and processors may have the previous ones.
 	WarnRestartProcessors = "restart-processors"
-	// WarnRetiredAddress: failed messages of a deleted legacy queue may still wait for a retry.
+	// WarnRetiredAddress: failed messages of a queue that left the file may still wait for a retry.
 	WarnRetiredAddress = "retired-address"
 	// WarnRetiredBackoff: a backoff that is no longer in the file still has messages.
 	WarnRetiredBackoff = "retired-backoff"

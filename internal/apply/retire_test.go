@@ -273,3 +273,45 @@ func TestARunNamesWhatWasUsedMeanwhile(t *testing.T) {
 		})
 	}
 }
+
+// A queue of a service that the file no longer covers gets the retry that waits for it. Its address
+// goes with a later run.
+func TestAQueueThatLeavesGetsItsRetry(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	s := &stage{target: target, consumer: target, kind: "quorum"}
+	s.file = func(queue string) string {
+		file := strings.Replace(s.backoffs("a"), "tiers: [1m]", "tiers: [20s]", 1)
+		return strings.Replace(file, "- {name: q,", queue+"- {name: q,", 1)
+	}
+	s.connect(t, target)
+	ch := target.Confirming(t)
+	if _, err := ch.QueueDeclare("svc", true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
+		t.Fatal(err)
+	}
+	s.apply(t, s.m, "- {name: svc, external: true, backoff: a}\n  ", 0)
+	headers := amqp091.Table{topology.DefaultCountHeader: int64(1)}
+	brokertest.PublishConfirmed(t, ch, "shop.a.dlx", "@svc", amqp091.Publishing{Headers: headers})
+	without, allow := load(t, s.file("")), plan.Allow(topology.LosesMessages)
+	var p plan.Plan
+	waiting := func(state topology.State) int64 { return state.Usage["shop.a.retry.20s"].Ready }
+	brokertest.Eventually(t, "a plan that counts the message", func() bool {
+		state, err := s.m.Inspect(t.Context())
+		p = plan.Make(without, state, plan.Options{})
+		return err == nil && waiting(state) == 1 && plan.Check(p, allow) == nil
+	})
+	if err := apply.ExecuteWithReroutes(t.Context(), s.m, without, p, 0, func(plan.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.Eventually(t, "the retry", func() bool {
+		return brokertest.Ready(t, ch, "svc")+brokertest.Ready(t, ch, "shop.unroutable") == 1
+	})
+	if brokertest.Ready(t, ch, "svc") != 1 {
+		t.Error("the retry is unroutable")
+	}
+	brokertest.Eventually(t, "a plan that removes the address", func() bool {
+		state, err := s.m.Inspect(t.Context())
+		p = plan.Make(without, state, plan.Options{})
+		return err == nil && len(p.Changes) == 1 && p.Changes[0].Name == "shop.return -> svc (@svc)"
+	})
+}
