@@ -220,6 +220,15 @@ func (r resolved) replacedExchange(have, want topology.Exchange, fields []Field)
 				c.Reason = fmt.Sprintf("the exchange was declared with %s %s, for which topology files have no key; set external: true to keep the exchange as it is", f.Name, topology.FormatValue(f.Before))
 			}
 		}
+		if spare && owner == r.want.Name && r.inReroute(have.Name) {
+			way := "with an entry with match, as the file before had"
+			if len(r.want.Matches) > 0 {
+				way = "without its entries with match"
+			}
+			c.Immutable, c.Fixes = false, nil
+			c.Reason = "a change of the backoff of a queue was interrupted: its failures go by this exchange until that is completed, and match changes the exchange itself. First apply this file " +
+				way + ", which completes the change; then apply it as it is"
+		}
 		return c
 	}
 	c.Immutable, c.Fixes = false, nil
@@ -230,6 +239,15 @@ func (r resolved) replacedExchange(have, want topology.Exchange, fields []Field)
 		c.Reason = "match changes where failures without an address go, and an exchange cannot be changed in place: it is deleted and created again; in between, a message that fails under an address without a binding has no route"
 	}
 	return c
+}
+
+// inReroute reports whether all bindings of an exchange are left to the reroutes.
+func (r resolved) inReroute(exchange string) bool {
+	return !slices.ContainsFunc(r.bindings, func(b topology.Binding) bool {
+		owner, _ := topology.Owner(b.Arguments)
+		return b.DestinationType == topology.ToExchange && b.Destination == exchange ||
+			b.Source == exchange && owner != r.want.Name
+	})
 }
 
 // rebindings returns the changes that make the bindings of replaced queues again,

@@ -12,6 +12,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -127,4 +128,55 @@ func laterOnly(p plan.Plan) plan.Plan {
 		return c.Action == plan.Delete && c.Kind == topology.KindQueue
 	})
 	return p
+}
+
+// A change of a backoff is stopped where failures go by the next exchange alone, and the file after
+// it adds the first match or removes the last one, which changes that exchange. The plan is blocked
+// with a way out, and that way works.
+func TestMatchAfterAnInterruptedReroute(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	const match = "\n  - {match: '^svc', external: true, backoff: a}"
+	for name, tc := range map[string]struct{ first, way, last string }{
+		"the last match goes":      {"a" + match, "with an entry with match", "a"},
+		"the first match is added": {"a", "without its entries with match", "a" + match},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := brokertest.VHost(t)
+			s := &stage{target: target, consumer: target, kind: "classic"}
+			s.file = func(variant string) string {
+				backoff, match, _ := strings.Cut(variant, "\n")
+				return s.backoffs(backoff) + match + "\n"
+			}
+			s.connect(t, target)
+			s.apply(t, s.m, tc.first, 0)
+			s.stopped(t, 2, strings.Replace(tc.first, "a", "b", 1), 0) // bound at the next one, and unbound
+
+			want, allow := load(t, s.file(tc.last)), plan.Allow(topology.DropsRouting, topology.LosesMessages)
+			planned := func() plan.Plan {
+				state, err := s.m.Inspect(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return plan.Make(want, state, plan.Options{})
+			}
+			p := planned()
+			i := slices.IndexFunc(p.Changes, func(c plan.Change) bool { return c.Action == plan.Blocked })
+			if i < 0 || !strings.Contains(p.Changes[i].Reason, tc.way) || len(p.Changes[i].Fixes) > 0 || p.Changes[i].Immutable {
+				t.Fatalf("the changes are %+v", p.Changes)
+			}
+			s.apply(t, s.m, tc.first, 0) // the file with the backoff of last and the match of first
+			brokertest.Eventually(t, "a plan of which the broker knows that nothing is used", func() bool {
+				p = planned()
+				return plan.Check(p, allow) == nil
+			})
+			if err := apply.ExecuteWithReroutes(t.Context(), s.m, want, p, 0, func(plan.Change) {}); err != nil {
+				t.Fatal(err)
+			}
+			if p := laterOnly(planned()); !p.Empty() {
+				t.Errorf("these changes are left: %+v", p.Changes)
+			}
+		})
+	}
 }
