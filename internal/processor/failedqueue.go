@@ -245,6 +245,7 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 		},
 		Start: func(r *relay.Relay) {
 			q.probe.Consuming()
+			q.outages.consuming(q.backoff.FailedQueue)
 			r.Sink = activeSink{r.Sink, q.probe}
 		},
 		Meanwhile: func(ctx context.Context) error {

@@ -31,6 +31,7 @@ type outages struct {
 	names  []string               // of the queues whose statistics it reads
 	queues map[string]*deliveries // by the name of the work queue
 	due    map[string]time.Time   // by backoff: when the next message may return from its outage queue
+	taken  map[string]time.Time   // by failed queue: since when there are messages that none are counted of
 }
 
 // deliveries are those of one work queue.
@@ -51,7 +52,7 @@ type deliveries struct {
 func (p *Processor) newOutages(ctx context.Context, probes monitor.Probes) (*outages, error) {
 	o := &outages{
 		Processor: p, probes: probes, rules: retry.NewRules(p.Topology, topology.Backoff{}, 0),
-		queues: map[string]*deliveries{}, due: map[string]time.Time{},
+		queues: map[string]*deliveries{}, due: map[string]time.Time{}, taken: map[string]time.Time{},
 	}
 	now := time.Now()
 	for _, b := range p.Topology.Backoffs {
@@ -150,11 +151,40 @@ func (o *outages) read(ctx context.Context) error {
 	o.mu.Lock()
 	names := slices.Clone(o.names)
 	o.mu.Unlock()
+	begin := time.Now()
 	counted, err := o.api.Deliveries(reading, names)
-	if err == nil {
-		o.count(ctx, counted, time.Now())
+	if err != nil {
+		return err
 	}
-	return err
+	o.count(ctx, counted, time.Now())
+	return o.uncounted(counted, begin)
+}
+
+// uncounted fails if statistics of that time lack what this processor has consumed itself: then
+// the broker keeps none.
+func (o *outages) uncounted(counted map[string]management.Deliveries, now time.Time) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for queue, since := range o.taken {
+		if counted[queue].Delivered > 0 {
+			delete(o.taken, queue)
+		} else if now.Sub(since) > management.StatisticsLag {
+			return fmt.Errorf("the broker keeps no statistics: it counts no deliveries of %s; "+
+				"see management_agent.disable_metrics_collector in its configuration", queue)
+		}
+	}
+	return nil
+}
+
+// consuming notes that a failed queue is consumed from now on. Before, the broker or the queue may
+// have lost its counts.
+func (o *outages) consuming(queue string) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.taken, queue)
 }
 
 // report logs an error once, until statistics can be read again, and tells the monitor.
@@ -192,7 +222,7 @@ func (o *outages) count(ctx context.Context, counted map[string]management.Deliv
 		q.processors = max(1, failed.Consumers)
 		q.window.Count(retry.Statistics{
 			Delivered: s.Delivered, Acknowledged: s.Acknowledged,
-			Told: failed.Published, Share: shares[name], Processors: q.processors,
+			Told: failed.Published, Share: shares[name], Processors: q.processors, Counted: failed.Delivered > 0,
 		}, now)
 		if _, known := o.due[q.backoff.Name]; !known { // what previous processors have put there
 			o.due[q.backoff.Name] = now.Add(q.spread(counted[q.backoff.Outage.Tier.Queue].Messages))
@@ -287,6 +317,9 @@ func (o *outages) failed(d retry.Decision, b topology.Backoff) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if _, noted := o.taken[b.FailedQueue]; !noted {
+		o.taken[b.FailedQueue] = time.Now()
+	}
 	if q, ok := o.of(d, b); ok {
 		q.window.Failed(d.Evidence)
 	}

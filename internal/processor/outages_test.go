@@ -80,3 +80,29 @@ func TestDeletedQueuesAreForgotten(t *testing.T) {
 		t.Errorf("after two minutes: %v", o.names)
 	}
 }
+
+// A broker keeps no statistics if it counts nothing of what the processor consumed, for longer than
+// they are late. One that has lost its counts when it started again, or with a queue that was made
+// anew, keeps some.
+func TestABrokerThatKeepsNoStatistics(t *testing.T) {
+	t.Parallel()
+	const queue = "shop.standard.failed"
+	o := unreadable(t)
+	b, now := o.Topology.Backoffs[0], time.Now()
+	none, some := map[string]management.Deliveries{queue: {}}, map[string]management.Deliveries{queue: {Delivered: 1}}
+	expect := func(what string, counted map[string]management.Deliveries, after time.Duration, fails bool) {
+		t.Helper()
+		if err := o.uncounted(counted, now.Add(after)); (err != nil) != fails {
+			t.Errorf("%s: error %v", what, err)
+		}
+	}
+	expect("nothing has failed", none, time.Hour, false)
+	o.failed(retry.Decision{Queue: "billing"}, b)
+	expect("they may be late", none, management.StatisticsLag, false)
+	expect("they lack it", none, management.StatisticsLag+time.Second, true)
+	expect("it is counted", some, time.Hour, false)
+	expect("the counts are lost", none, 2*time.Hour, false)
+	o.failed(retry.Decision{Queue: "billing"}, b)
+	o.consuming(queue)
+	expect("the connection was lost", none, 2*time.Hour, false)
+}

@@ -25,6 +25,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	"github.com/dlxctl/dlxctl/internal/retry"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/topology"
@@ -807,6 +808,33 @@ func TestManyQueuesInOutage(t *testing.T) {
 		return told == 2000/(len(long)+len("-00")+len("2026-11-27T02:10:00Z")+6)
 	}, func() string { return fmt.Sprint(told) })
 	log.calm(t)
+}
+
+// A broker that keeps no statistics shows no outage, and kills no message. The log and the gauge
+// say that it keeps none.
+func TestABrokerWithoutStatisticsMakesNoDeadLetters(t *testing.T) {
+	t.Parallel()
+	node := brokertest.Node(t)
+	s := onNode(t, node, outageFile("{}"))
+	// As the setting management_agent.disable_metrics_collector, with which scripts/broker cannot see
+	// that a node is up.
+	node.Eval(t, "ok = application:set_env(rabbitmq_management_agent, disable_metrics_collector, true).")
+	p := s.processor(t)
+	p.Monitor = monitor.New("")
+	log, page := listen(t, p), serve(t, p.Monitor)
+	run(t, p)
+	v := s.serve(t, &service{})
+	v.down.Store(true)
+	s.send(t, ids(0, 100)...)
+	pause(t, retry.Unsure(broker.Tick)+2*management.StatisticsLag)
+	if page.scrape(t).sum("dlxctl_statistics_unread", "backoff", "standard") != 1 {
+		t.Error("the gauge says that statistics can be read")
+	}
+	if lines := log.with("the broker keeps no statistics"); len(lines) != 1 {
+		t.Errorf("the log says %q", lines)
+	}
+	v.down.Store(false)
+	s.allDone(t, v, 100)
 }
 
 // Of a queue that the processor does not know yet no message dies at once: of one that only a newer

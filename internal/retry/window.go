@@ -30,6 +30,9 @@ type Statistics struct {
 	Share float64
 	// Processors is how many consumers the failed queue has.
 	Processors int64
+	// Counted says that it has delivered any, as far as the broker counts. While none is, the broker
+	// may keep no statistics, which would show no outage.
+	Counted bool
 }
 
 // Window is what one processor knows about the last deliveries of a work queue: those that failed
@@ -46,7 +49,7 @@ type Window struct {
 	step       time.Duration
 	slots      []slot    // the newest last, in which failures are noted
 	read       time.Time // when there were statistics last
-	clear      time.Time // since when they show no outage, without a break
+	clear      time.Time // since when they show no outage, without a break. Zero: they show nothing
 	last       Statistics
 	processors float64
 	told       float64 // of the failures that this processor saw lately, those that consumers told
@@ -113,12 +116,15 @@ func (w *Window) slotOf(at time.Time) *slot {
 // Count notes statistics.
 func (w *Window) Count(s Statistics, now time.Time) {
 	first := w.read.IsZero()
-	if first || now.Sub(w.read) > staleSteps*w.step {
+	switch {
+	case !s.Counted:
+		w.clear = time.Time{}
+	case w.clear.IsZero(), now.Sub(w.read) > staleSteps*w.step:
 		w.clear = now
 	}
 	w.read = now
 	if s.Delivered == 0 {
-		return // none is counted yet, or the broker keeps no statistics
+		return // none is counted yet
 	}
 	w.told *= forget
 	last := w.last

@@ -22,7 +22,7 @@ type feed struct {
 // newFeed returns one whose window has got its first statistics, as at the start of a processor.
 func newFeed(processors int64) *feed {
 	f := &feed{now: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
-	f.s = retry.Statistics{Processors: processors, Delivered: 7, Acknowledged: 5}
+	f.s = retry.Statistics{Processors: processors, Counted: true, Delivered: 7, Acknowledged: 5}
 	f.Window = retry.NewWindow(topology.Outage{Failing: 0.8, Of: 50}, step, f.now)
 	f.Count(f.s, f.now)
 	return f
@@ -251,7 +251,8 @@ func TestWindowWithoutStatistics(t *testing.T) {
 	f.steps(t, 0, 0, 200, none)
 }
 
-// A broker that counts no deliveries says nothing. What no retry helps dies anyway.
+// A broker that counts no deliveries shows nothing, and so no time without an outage. Once it
+// counts, what has failed is known.
 func TestWindowOfABrokerThatDoesNotCount(t *testing.T) {
 	t.Parallel()
 	f := newFeed(1)
@@ -262,7 +263,11 @@ func TestWindowOfABrokerThatDoesNotCount(t *testing.T) {
 		f.now = f.now.Add(step)
 		f.Count(retry.Statistics{Processors: 1}, f.now)
 	}
-	if got := f.known(); got != none {
+	if got := f.known(); got != unknown {
 		t.Errorf("state %d", got)
+	}
+	f.Count(f.s, f.now)
+	if got := f.known(); got != outage {
+		t.Errorf("once it counts: state %d", got)
 	}
 }
