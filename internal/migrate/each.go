@@ -324,8 +324,9 @@ type tally struct {
 	parked, gone, flows time.Time
 	// failed is when the broker last failed to declare the hold. Zero: it did not.
 	failed time.Time
-	// declared says that this run has declared the queue, and that the broker has said so.
-	declared bool
+	// declared says that this run has declared the queue, and that the broker has said so; deleted
+	// that it was deleted before, by this run or maybe by an earlier one.
+	declared, deleted bool
 	// held says that the hold was created, or found, since replace began.
 	held bool
 }

@@ -210,6 +210,9 @@ func (r *Runner) replace(ctx context.Context, m Move) error {
 		if err != nil {
 			return err
 		}
+		if first && isMarked(m.consumerMarks(state), deletionKey) {
+			r.note(m, func(t *tally) { t.deleted = true })
+		}
 		f, differs := m.find(state), r.differs(m, state)
 		if f.successor {
 			r.note(m, func(t *tally) { t.held = true })

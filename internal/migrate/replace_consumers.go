@@ -14,20 +14,27 @@ import (
 )
 
 // The beginnings of the keys of the bindings that note how many consumers the queue had, and which
-// connections they had, of which mostNoted are noted.
+// connections they had, of which mostNoted are noted. deletionKey notes that the deletion of the
+// queue comes next.
 const (
 	consumersKey = "consumers="
 	consumerKey  = "consumer="
+	deletionKey  = consumersKey + "deletion"
 	mostNoted    = 50
 )
 
 // noteConsumers notes on the broker how many consumers the queue has, and which connections consume
 // it, for the comparison afterwards: as bindings of the hold to its end, which is a fanout, so that
-// no route changes.
+// no route changes. If a service has declared a queue again that was deleted, those of the deleted
+// one stay noted: they may not have come back.
 func (r *Runner) noteConsumers(ctx context.Context, m Move, state topology.State, n int64) error {
 	connections, err := r.Management.Subscribers(ctx, m.Legacy)
 	if err != nil {
 		return err
+	}
+	marks, deleted := m.consumerMarks(state), r.tallyOf(m).deleted
+	if deleted {
+		n = max(n, m.consumersBefore(state))
 	}
 	keys := []string{fmt.Sprint(consumersKey, n)}
 	for _, name := range connections[:min(len(connections), mostNoted)] {
@@ -36,20 +43,30 @@ func (r *Runner) noteConsumers(ctx context.Context, m Move, state topology.State
 		}
 	}
 	var changes []plan.Change
-	for _, b := range m.consumerMarks(state) {
-		if !slices.Contains(keys, b.Key) {
+	for _, b := range marks {
+		stays := deleted && (b.Key == deletionKey || strings.HasPrefix(b.Key, consumerKey))
+		if !stays && !slices.Contains(keys, b.Key) {
 			changes = append(changes, remove(b)) // the end has another binding to the hold
 		}
 	}
 	for _, key := range keys {
-		if !slices.ContainsFunc(m.consumerMarks(state), func(b topology.Binding) bool { return b.Key == key }) {
-			changes = append(changes, create(topology.Binding{
-				Source: m.successorEnd(), Destination: m.New, DestinationType: topology.ToQueue, Key: key,
-				Arguments: m.ownerMark(),
-			}))
+		if !isMarked(marks, key) {
+			changes = append(changes, create(m.consumerMark(key)))
 		}
 	}
 	return r.execute(ctx, changes)
+}
+
+// consumerMark returns the binding with a key that notes something of the consumers of the queue.
+func (m Move) consumerMark(key string) topology.Binding {
+	return topology.Binding{
+		Source: m.successorEnd(), Destination: m.New, DestinationType: topology.ToQueue, Key: key,
+		Arguments: m.ownerMark(),
+	}
+}
+
+func isMarked(marks []topology.Binding, key string) bool {
+	return slices.ContainsFunc(marks, func(b topology.Binding) bool { return b.Key == key })
 }
 
 // consumerMarks returns the bindings that note the consumers of the queue.
@@ -64,7 +81,7 @@ func (m Move) consumerMarks(state topology.State) []topology.Binding {
 func (m Move) consumersBefore(state topology.State) (n int64) {
 	for _, b := range m.consumerMarks(state) {
 		if count, noted := strings.CutPrefix(b.Key, consumersKey); noted {
-			_, _ = fmt.Sscan(count, &n) // noteConsumers has written it
+			_, _ = fmt.Sscan(count, &n) // noteConsumers has written it; deletionKey has none
 		}
 	}
 	return n

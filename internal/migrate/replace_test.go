@@ -498,6 +498,65 @@ func TestReplaceAgainstAService(t *testing.T) {
 	}
 }
 
+// Consumers of a queue that a service declares again after its deletion are counted as they were
+// before: those that do not subscribe again are missed, by the same run, and by the next one where
+// the first was killed.
+func TestReplaceAgainstAServiceMissesConsumers(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprint("killed ", killed), func(t *testing.T) {
+			t.Parallel()
+			s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
+			for range 3 {
+				if _, err := s.target.Channel(t).Consume("new", "", false, false, false, false, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stop := s.consumeThrough(t, "new")
+			defer stop()
+			service := s.target.Channel(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r, times := s.replacer(t), 0
+			r.Wait = 3 * time.Second
+			said := r.Report
+			r.Report = func(format string, args ...any) {
+				said(format, args...)
+				if fmt.Sprintf(format, args...) == "replace: deleted new" && times == 0 {
+					times++
+					old := amqp091.Table{"x-queue-type": "classic"}
+					if _, err := service.QueueDeclare("new", true, false, false, false, old); err != nil {
+						t.Error(err)
+					}
+					if killed {
+						cancel()
+					}
+				}
+			}
+			err := r.Run(ctx)
+			if killed {
+				r = s.replacer(t)
+				r.Wait = 3 * time.Second
+				err = r.Run(t.Context())
+			}
+			if times != 1 || !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "1 consumer, and had 4") {
+				t.Errorf("after %d deletions it returns %v", times, err)
+			}
+			s.send(t, "f", "", "one", nil)
+			if lost, doubled := s.account(t, map[string]bool{"one": true}); lost+doubled > 0 {
+				t.Errorf("%d lost, %d doubled", lost, doubled)
+			}
+			r = s.replacer(t)
+			r.Allow = append(r.Allow, plan.Consent{Hazard: topology.StopsConsumers, Object: "new"})
+			if err := r.Run(t.Context()); err != nil {
+				t.Error(err)
+			}
+			s.replaced(t)
+		})
+	}
+}
+
 // What cannot be replaced without losing messages is refused with all reasons, and nothing is
 // written.
 func TestReplaceIsRefused(t *testing.T) {

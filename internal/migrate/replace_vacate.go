@@ -438,6 +438,11 @@ func (r *Runner) deleteAndDeclare(ctx context.Context, m Move, consumers int64) 
 	if err := r.Management.ProveEmpty(ctx, state.Have.Queues[i:i+1]); err != nil {
 		return err
 	}
+	if !isMarked(m.consumerMarks(state), deletionKey) { // for the next run, if this one is killed
+		if err := r.carryOut(ctx, []plan.Change{create(m.consumerMark(deletionKey))}); err != nil {
+			return err
+		}
+	}
 	// During the proof, a service may have bound the queue, or a policy may have taken effect.
 	if state, err = r.inspect(ctx); err != nil {
 		return err
@@ -480,6 +485,7 @@ func (r *Runner) declareAnew(ctx context.Context, m Move, state topology.State, 
 		switch {
 		case c.Kind != topology.KindQueue:
 		case c.Action == plan.Delete:
+			r.note(m, func(t *tally) { t.deleted = true })
 			r.say("replace: deleted %s", m.Legacy)
 		default:
 			r.say("replace: declared %s anew (%s)", m.Legacy, r.wanted(m).Type())
