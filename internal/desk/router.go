@@ -11,6 +11,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/retry"
@@ -163,8 +164,19 @@ func (r *router) named(queue string, p amqp091.Publishing) (relay.Move, error) {
 }
 
 // byName returns a move to a queue through the default exchange. Nothing is sent to a queue that is
-// being replaced when the run begins to: it is deleted meanwhile, with what comes to it.
+// being replaced when the run begins to: it is deleted meanwhile, with what comes to it. A
+// replacement that begins later waits for the end of a run with a hold, as that is bound to the
+// queue, unless the user lacks the right, or there is no such queue, or another connection owns it.
 func (r *router) byName(queue string, p amqp091.Publishing) (relay.Move, error) {
+	move := relay.Move{Key: queue, Message: p}
+	if !r.direct && !r.unreplaced[queue] {
+		switch _, err := r.directExchange(queue); {
+		case err == nil:
+			return move, nil
+		case !errors.Is(err, broker.ErrForbidden) && !errors.Is(err, broker.ErrNotFound) && !errors.Is(err, broker.ErrInUse):
+			return relay.Move{}, fmt.Errorf("%s cannot be reached: %w", text.Name(queue), err)
+		}
+	}
 	if r.present == nil { // after the lock of the topology, if the run takes it
 		state, err := r.worker.desk.inspect(r.ctx)
 		if err != nil {
@@ -178,7 +190,7 @@ func (r *router) byName(queue string, p amqp091.Publishing) (relay.Move, error) 
 		}
 		r.unreplaced[queue] = true
 	}
-	return relay.Move{Key: queue, Message: p}, nil
+	return move, nil
 }
 
 // before returns a message of the hold as it was in the dead-letter queue, also if it was taken

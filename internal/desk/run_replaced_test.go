@@ -94,32 +94,62 @@ func TestAReplayByNameWaitsForAReplacement(t *testing.T) {
 func TestAReplayByNameIsSeen(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
+	for _, to := range []desk.Target{{Queue: "billing"}, {Original: true}} {
+		t.Run(fmt.Sprintf("%+v", to), func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, "quorum")
+			s.desk.Holding()
+			for _, id := range []string{"1", "2"} {
+				m := deadLetter("billing", "billing", id, 1)
+				m.Headers["retry-exchange"] = ""
+				brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", m)
+			}
+			p, err := s.desk.Propose(t.Context(), desk.Request{
+				Action: desk.Replay, Queue: "billing.dead", Target: to, Send: desk.SendOptions{Rate: 1},
+			})
+			if err != nil || len(p.Refusals) > 0 {
+				t.Fatalf("%+v, %v", p.Refusals, err)
+			}
+			seen := false
+			r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
+				if p.Phase != desk.Sending || p.Done != 1 || seen {
+					return
+				}
+				state, err := s.desk.Management.Inspect(t.Context())
+				seen = err == nil && strings.HasPrefix(plan.DeskSends("billing", state.Have.Bindings), "the run "+p.Run)
+			})
+			if err != nil || r.Moved != 2 || !seen {
+				t.Errorf("seen %t: %+v, %v", seen, r, err)
+			}
+			for _, m := range s.drained(t, "billing") {
+				if m.RoutingKey != "billing" || to.Original && m.Exchange != "" {
+					t.Errorf("it comes by %q with the key %q", m.Exchange, m.RoutingKey)
+				}
+			}
+			s.tidy(t)
+		})
+	}
+}
+
+// A run to the original target sends to the name of a queue also without the right to bind it.
+func TestAReplayByNameWithoutTheRight(t *testing.T) {
+	t.Parallel()
 	s := newShop(t, "quorum")
-	s.desk.Holding()
-	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead",
-		deadLetter("billing", "k", "1", 1), deadLetter("billing", "k", "2", 2))
-	p, err := s.desk.Propose(t.Context(), desk.Request{
-		Action: desk.Replay, Queue: "billing.dead", Target: desk.Target{Queue: "billing"}, Send: desk.SendOptions{Rate: 1},
-	})
-	if err != nil || len(p.Refusals) > 0 {
-		t.Fatalf("%+v, %v", p.Refusals, err)
+	if s.target.AtLeast("4.3") {
+		t.Skip("line 4.3 lets only users with a right on a queue ask how many messages wait there")
 	}
-	seen := false
-	r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
-		if p.Phase != desk.Sending || p.Done != 1 || seen {
-			return
-		}
-		state, err := s.desk.Management.Inspect(t.Context())
-		seen = err == nil && strings.HasPrefix(plan.DeskSends("billing", state.Have.Bindings), "the run "+p.Run)
-	})
-	if err != nil || r.Moved != 2 || !seen {
-		t.Errorf("seen %t: %+v, %v", seen, r, err)
+	s.declare(t, "other", amqp091.Table{"x-queue-type": "quorum"})
+	m := deadLetter("billing", "other", "1", 1)
+	m.Headers["retry-exchange"] = ""
+	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", m)
+	s.awaitReady(t, "billing.dead", 1)
+	s.desk = s.deskOn(t, s.target.User(t, "management", `^shop\.(desk\..*|lock|parked)$`,
+		`^(amq\.default|shop\.desk\..*)$`, `^(billing\.dead|shop\.(desk\..*|failed))$`)).Holding()
+	r := s.execute(t, desk.Request{Action: desk.Replay, Queue: "billing.dead", Target: desk.Target{Original: true}})
+	if r.Moved != 1 || r.Left > 0 || !r.Ended || r.Stopped != "" {
+		t.Errorf("%+v", r)
 	}
-	for _, m := range s.drained(t, "billing") {
-		if m.RoutingKey != "billing" {
-			t.Errorf("it comes with the key %q", m.RoutingKey)
-		}
-	}
+	s.awaitReady(t, "other", 1)
 	s.tidy(t)
 }
 
