@@ -115,6 +115,13 @@ func (w *worker) openTarget(ctx context.Context, m *manifest, state topology.Sta
 
 // sendChosen sends what was chosen, group by group, and acknowledges it.
 func (t *taking) sendChosen(ctx context.Context) error {
+	if len(t.chosen) == 0 {
+		return nil
+	}
+	// The run may have waited for the brake, or for other consumers of its queue.
+	if err := t.direct.refuseToSend(t.direct.router.ctx); err != nil {
+		return err
+	}
 	t.direct.frame = t.frame
 	t.direct.pacer.admitted(len(t.chosen))
 	size := (len(t.chosen) + directGroups - 1) / directGroups

@@ -205,36 +205,55 @@ func (w *worker) refuseDropping(
 	return r.refuse(goes, bytes, slices.Concat(m.Allow, w.desk.Allow))
 }
 
-// refuseDroppingNow reads the virtual host for refuseDropping. It reads the policies alone for a
-// run that sends to no queue in which room counts: it parks, or deletes.
+// refuseDroppingNow reads the virtual host for refuseDropping.
 func (w *worker) refuseDroppingNow(ctx context.Context, m *manifest, goes map[string]int, bytes int64) error {
-	var state topology.State
-	var err error
-	if last := w.desk.last.Load(); len(goes) == 0 && last != nil {
-		state, err = w.desk.Management.ReadPolicies(ctx, *last)
-	} else {
-		state, err = w.desk.inspect(ctx)
-	}
+	state, err := w.roomNow(ctx, goes)
 	if err != nil {
 		return err
 	}
 	return w.refuseDropping(ctx, state, m, goes, bytes)
 }
 
-// keepRoom stops the sending once a queue to which the run sends would drop what is left. It reads
-// policies and room every few seconds: what was sent in between is not called back. end ends it.
+// roomNow reads what refuseDropping looks at. It reads the policies alone for a run that sends to
+// no queue in which room counts: it parks, or deletes.
+func (w *worker) roomNow(ctx context.Context, goes map[string]int) (topology.State, error) {
+	if last := w.desk.last.Load(); len(goes) == 0 && last != nil {
+		return w.desk.Management.ReadPolicies(ctx, *last)
+	}
+	return w.desk.inspect(ctx)
+}
+
+// refuseToSend stops the run if a queue to which it sends would drop what is left. What was read a
+// moment ago is not read again: that takes seconds where there are thousands of queues.
+func (x *sender) refuseToSend(ctx context.Context) (err error) {
+	goes, bytes := x.rest()
+	state := *x.worker.desk.last.Load()
+	if time.Since(x.read) > roomTime {
+		state, err = x.worker.roomNow(ctx, goes)
+	}
+	if err == nil {
+		err = x.worker.refuseDropping(ctx, state, x.manifest, goes, bytes)
+	}
+	if errors.Is(err, ErrRefused) {
+		return stopped(err.Error())
+	}
+	return err
+}
+
+// keepRoom stops the sending once refuseToSend does. It looks every few seconds: what was sent in
+// between is not called back. end ends it.
 func (x *sender) keepRoom(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for failed := 0; pause(ctx, roomTime) == nil; {
-			goes, bytes := x.rest()
-			why := x.worker.refuseDroppingNow(ctx, x.manifest, goes, bytes)
+			why := x.refuseToSend(ctx)
+			_, stops := errors.AsType[stopped](why)
 			switch {
 			case why == nil:
 				failed = 0
-			case errors.Is(why, ErrRefused):
-				x.cancel(stopped(why.Error()))
+			case stops:
+				x.cancel(why)
 			default:
 				if failed++; failed == roomTries && ctx.Err() == nil {
 					x.cancel(fmt.Errorf("read the policies and the room of the targets: %w", why))

@@ -254,3 +254,57 @@ func TestAReturnIsRefusedWhereTheSourceDrops(t *testing.T) {
 		})
 	}
 }
+
+// A policy that is set while a run takes stops it before it sends the first message.
+func TestAPolicyThatDropsStopsARunBeforeItSends(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	const n = 300
+	s := newShop(t, "quorum")
+	s.desk = s.desk.Holding()
+	s.fill(t, n)
+	s.declare(t, "mail", nil)
+	p, err := s.desk.Propose(t.Context(), desk.Request{
+		Action: desk.Replay, Queue: "billing.dead", Target: desk.Target{Queue: "mail"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
+		if p.Phase == desk.Taking && p.Done == n {
+			s.policy(t, "policies", "mail", map[string]any{"max-length": 100})
+		}
+	})
+	if err != nil || !strings.Contains(r.Stopped, "drops its oldest messages above 100") || r.Left != n {
+		t.Errorf("%d messages are lost: %+v, %v", r.Moved-readyIn(t, s.ch, "mail"), r, err)
+	}
+	if _, err := s.desk.Return(t.Context(), r.Run, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitReady(t, "billing.dead", n)
+}
+
+// A policy that is set while a run without a hold waits for a change of the topology stops it
+// before it sends the first message. It can be repeated with consent.
+func TestAPolicyThatDropsStopsADirectRun(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	const n = 10
+	s := newShop(t, "quorum")
+	s.fill(t, n)
+	s.declare(t, "mail", nil)
+	if err := s.ch.QueueBind("mail", "order.*", "events", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	q := request(t, desk.Replay)
+	q.Target.Original = true // the run listens for failures in billing, and so waits
+	r := s.executeWaiting(t, q, func() { s.policy(t, "policies", "mail", map[string]any{"max-length": 5}) })
+	if !r.Direct || !strings.Contains(r.Stopped, "drops its oldest messages above 5") || r.LeftInQueue != n {
+		t.Fatalf("%d messages are lost: %+v", r.Moved-readyIn(t, s.ch, "mail"), r)
+	}
+	s.awaitReady(t, "billing.dead", n)
+	s.desk.Allow = []string{"mail"}
+	if r := s.execute(t, q); r.Moved != n || readyIn(t, s.ch, "mail") != 5 {
+		t.Errorf("%+v", r)
+	}
+}

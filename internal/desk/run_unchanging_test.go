@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -175,4 +176,25 @@ func (s *shop) lockIsFree(t *testing.T) bool {
 		_, err = ch.QueueDelete(topology.LockName("shop"), false, false, false)
 	}
 	return err == nil
+}
+
+// executeWaiting executes a request while another command has the lock of the topology. It calls
+// change once the run waits for that, and then frees the lock.
+func (s *shop) executeWaiting(t *testing.T, q desk.Request, change func()) desk.Result {
+	t.Helper()
+	lock := s.lockTopology(t)
+	p, err := s.desk.Propose(t.Context(), q)
+	if err != nil || len(p.Refusals) > 0 {
+		t.Fatal(p.Refusals, err)
+	}
+	free := sync.OnceFunc(func() { change(); _ = lock.Close() })
+	r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
+		if p.Pausing != "" {
+			free()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

@@ -36,6 +36,7 @@ type sender struct {
 	frame  int
 	moved  int
 	left   int
+	read   time.Time // when the virtual host was read last, before the first message
 
 	counting sync.Mutex
 	goes     map[string]int // how many messages still go to each queue, see keepRoom
@@ -71,6 +72,9 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 		return r, err
 	}
 	defer x.brake.close()
+	if err := x.refuseToSend(ctx); err != nil { // to take, or to wait for the brake, may last minutes
+		return r, err
+	}
 	kept := x.keepRoom(ctx)
 	if x.router.kind.Edits && !s.manifest.back {
 		err = x.sendEdited(ctx)
@@ -91,13 +95,14 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	return x.result(r), err
 }
 
-// newSender returns a sender of so many messages, which does not listen yet. cancel ends ctx.
+// newSender returns a sender of so many messages, which does not listen yet. cancel ends ctx. state
+// was read at this moment.
 func (s *session) newSender(
 	ctx context.Context, cancel context.CancelCauseFunc, messages int, state topology.State,
 ) *sender {
 	x := &sender{
 		session: s, router: s.worker.newRouter(ctx, s.manifest, state), cancel: cancel, left: messages,
-		goes: maps.Clone(s.manifest.Goes), bytes: s.manifest.Bytes,
+		goes: maps.Clone(s.manifest.Goes), bytes: s.manifest.Bytes, read: time.Now(),
 	}
 	for queue, n := range x.goes {
 		x.goes[queue] = min(n, messages)
@@ -114,6 +119,9 @@ func (x *sender) startBrake(ctx context.Context) (err error) {
 	ready := make(chan struct{})
 	if x.brake, err = x.listen(ctx, x.pacer.pause, func(n int) { <-ready; x.failedAgain(n) }); err != nil {
 		return err
+	}
+	if x.brake != nil && x.brake.conn != nil { // it has read the virtual host, with the lock
+		x.read = time.Now()
 	}
 	x.pacer.pause("")
 	x.pacer.brake = x.brake
