@@ -144,7 +144,8 @@ func (d desk) listener(exchange string) string {
 }
 
 // leftBehind warns where changes delete what a run may send its messages to, or give them back
-// to. Nothing is lost: what the run cannot send stays in its hold.
+// to. Nothing is lost: what the run cannot send stays in its hold, or goes to the unroutable queue
+// until the run notices that its work queue is not bound.
 func (d desk) leftBehind(changes []Change) []Warning {
 	var going []string
 	for _, c := range changes {
@@ -166,8 +167,8 @@ func (d desk) leftBehind(changes []Change) []Warning {
 		switch {
 		case q.Role == topology.RoleHold:
 			out = append(out, Warning{topology.WarnDeskRun, fmt.Sprintf(
-				"%s keeps the messages of a run of the desk, and this plan deletes %s: if the run needs that, it can neither send its messages nor give them back. Before you apply, list the runs with 'dlxctl desk run list', and end them with 'dlxctl desk run resume' or 'dlxctl desk run return'",
-				text.Name(q.Name), text.Some(going))})
+				"%s keeps the messages of a run of the desk, and this plan deletes %s: if the run needs that, it cannot send its messages, or cannot give them back, and what it sends until it stops may go to %s. Before you apply, list the runs with 'dlxctl desk run list', and end them with 'dlxctl desk run resume' or 'dlxctl desk run return'",
+				text.Name(q.Name), text.Some(going), topology.UnroutableName(d.topology))})
 		case q.Role == topology.RoleParked && q.Usage.Ready+q.Usage.Unacknowledged > 0:
 			out = append(out, Warning{topology.WarnDeskParked, fmt.Sprintf(
 				"%s keeps %s that a person parked, and this plan deletes %s; before you apply, give back with 'dlxctl desk restore' what still has to go there",

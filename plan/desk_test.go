@@ -138,7 +138,7 @@ func TestWarningsOfTheDesk(t *testing.T) {
 	spared := all
 	foreign.Pattern = "^(?!shop\\.desk\\.)shop\\.desk"
 	spared.Policies = []topology.Policy{foreign}
-	const keeps = "shop.desk.r1 keeps the messages of a run of the desk, and this plan deletes q: if the run needs that, it can neither send its messages nor give them back. Before you apply, list the runs with 'dlxctl desk run list', and end them with 'dlxctl desk run resume' or 'dlxctl desk run return'"
+	const keeps = "shop.desk.r1 keeps the messages of a run of the desk, and this plan deletes q: if the run needs that, it cannot send its messages, or cannot give them back, and what it sends until it stops may go to shop.unroutable. Before you apply, list the runs with 'dlxctl desk run list', and end them with 'dlxctl desk run resume' or 'dlxctl desk run return'"
 	usage := map[string]topology.Usage{
 		"shop.desk.r1": {Ready: 5}, "shop.desk.log": {Ready: 9}, "shop.parked": {Ready: 2, Unacknowledged: 1},
 	}

@@ -223,8 +223,9 @@ func (w *worker) roomNow(ctx context.Context, goes map[string]int) (topology.Sta
 	return w.desk.inspect(ctx)
 }
 
-// refuseToSend stops the run if a queue to which it sends would drop what is left. What was read a
-// moment ago is not read again: that takes seconds where there are thousands of queues.
+// refuseToSend stops the run if a queue to which it sends would drop what is left, or would not get
+// it. What was read a moment ago is not read again: that takes seconds where there are thousands of
+// queues.
 func (x *sender) refuseToSend(ctx context.Context) (err error) {
 	goes, bytes := x.rest()
 	state := *x.worker.desk.last.Load()
@@ -234,10 +235,18 @@ func (x *sender) refuseToSend(ctx context.Context) (err error) {
 	if err == nil {
 		err = x.worker.refuseDropping(ctx, state, x.manifest, goes, bytes)
 	}
-	if errors.Is(err, ErrRefused) {
+	switch {
+	case errors.Is(err, ErrRefused):
 		return stopped(err.Error())
+	case err != nil:
+		return err
 	}
-	return err
+	if queue := x.router.unbound(state); queue != "" {
+		name := x.worker.desk.Topology.Name
+		return stopped(fmt.Sprintf("queue %s is no longer bound to %s, and messages for it go to %s; run 'dlxctl apply', then %s",
+			text.Name(queue), topology.ReturnExchangeName(name), topology.UnroutableName(name), x.again()))
+	}
+	return nil
 }
 
 // keepRoom stops the sending once refuseToSend does. It looks every few seconds: what was sent in

@@ -76,6 +76,24 @@ func returnable(name string, state topology.State) map[string]bool {
 	return out
 }
 
+// unbound returns a queue to which the return exchange has ceased to route. Its messages would go
+// to the unroutable queue, and the broker would confirm them. Empty: it routes to all. While a
+// queue is replaced under its name, its address leads to another one, whose messages come back.
+func (r *router) unbound(state topology.State) string {
+	if r.manifest.back || r.kind.goes != toWork || r.manifest.Target != (Target{}) {
+		return ""
+	}
+	through := topology.ReturnExchangeName(r.worker.desk.Topology.Name)
+	for _, queue := range r.manifest.Watch {
+		if r.bound[queue] && !slices.ContainsFunc(state.Have.Bindings, func(b topology.Binding) bool {
+			return b.Source == through && b.Key == topology.AddressKey(queue)
+		}) {
+			return queue
+		}
+	}
+	return ""
+}
+
 // route returns where a message of the hold goes.
 func (r *router) route(d amqp091.Delivery) (relay.Move, error) {
 	if r.manifest.back {

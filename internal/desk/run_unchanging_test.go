@@ -198,3 +198,62 @@ func (s *shop) executeWaiting(t *testing.T, q desk.Request, change func()) desk.
 	}
 	return r
 }
+
+// A run without a hold that waited for an apply which has deleted its work queue sends nothing: the
+// return exchange would bring it to the unroutable queue.
+func TestADirectRunThatWaitedNoticesThatItsQueueIsUnbound(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.fill(t, 4)
+	r := s.executeWaiting(t, request(t, desk.Replay), func() {
+		if _, err := s.ch.QueueDelete("billing", false, false, false); err != nil {
+			t.Error(err)
+		}
+	})
+	if !r.Direct || r.LeftInQueue != 4 || !strings.HasSuffix(r.Stopped, "run 'dlxctl apply', then repeat this command") {
+		t.Fatalf("%d messages are in shop.unroutable: %+v", readyIn(t, s.ch, "shop.unroutable"), r)
+	}
+	s.awaitReady(t, "billing.dead", 4)
+}
+
+// A run whose work queue is deleted while it sends, and declared again by a service, stops. Once
+// the queue is bound again, a resume sends the rest.
+func TestARunStopsWhenItsQueueIsUnbound(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	const n = 100
+	s := newShop(t, "quorum")
+	s.desk = s.desk.Holding()
+	s.fill(t, n)
+	q := request(t, desk.Replay)
+	q.Send.Rate = 10
+	p, err := s.desk.Propose(t.Context(), q)
+	if err != nil || len(p.Refusals) > 0 {
+		t.Fatal(p.Refusals, err)
+	}
+	unbind := sync.OnceFunc(func() {
+		if _, err := s.ch.QueueDelete("billing", false, false, false); err != nil {
+			t.Error(err)
+		}
+		s.declare(t, "billing", amqp091.Table{"x-queue-type": "quorum"})
+	})
+	r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
+		if p.Phase == desk.Sending && p.Done == 1 {
+			unbind()
+		}
+	})
+	const why = "queue billing is no longer bound to shop.return, and messages for it go to shop.unroutable"
+	if err != nil || !strings.HasPrefix(r.Stopped, why) || r.Moved > n/2 || r.Moved+r.Left != n {
+		t.Fatalf("%d messages are in shop.unroutable: %+v, %v", readyIn(t, s.ch, "shop.unroutable"), r, err)
+	}
+	if err := s.ch.QueueBind("billing", "@billing", "shop.return", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	left := r.Left
+	if r, err = s.desk.Resume(t.Context(), r.Run, &desk.SendOptions{}, nil); err != nil || r.Moved != left {
+		t.Errorf("%+v, %v", r, err)
+	}
+	s.awaitReady(t, "billing", left)
+	s.tidy(t)
+}
