@@ -20,6 +20,7 @@ type deskImportCommand struct {
 	skip   int
 	yes    bool
 	expect int
+	allow  allowFlag
 }
 
 func newDeskImport(a *app) *cobra.Command {
@@ -32,7 +33,8 @@ func newDeskImport(a *app) *cobra.Command {
 order, with body, properties and headers as they were. Each is published as mandatory and
 confirmed. The user-id and the expiration are left out: the broker accepts only the user
 of the connection, and a message that expires would not stay. Exchange and routing key
-become those of the queue, unless headers have them too.
+become those of the queue, unless headers have them too. A queue that would drop messages
+is refused.
 
 import does not know what the queue has already: it puts a message there twice if the
 original is still in the queue. An import that was interrupted says how many messages are
@@ -47,6 +49,7 @@ were imported but not all, 130 interrupted before the first.`,
 		Annotations: map[string]string{outputsAnnotation: "text"},
 		RunE:        k.run,
 	}
+	k.allow.add(c.Flags())
 	addName(c.Flags(), &k.name)
 	c.Flags().BoolVar(&k.yes, "yes", false, "do it; without this flag the command only shows what it would do")
 	c.Flags().IntVar(&k.expect, "expect", 0, "refuse to do it if there are not exactly `N` messages")
@@ -63,13 +66,16 @@ func (k *deskImportCommand) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer closeDesk()
+	if d.Allow, err = k.allow.queues(); err != nil {
+		return err
+	}
 	place, err := placeOf(d, args[0])
 	if err != nil {
 		return err
 	}
 	// All files are read before the first message is published: an import that stops at a
 	// damaged file would be half an import.
-	count, changed, err := k.check(args[1])
+	count, changed, bytes, err := k.check(args[1])
 	if err != nil {
 		return err
 	}
@@ -79,11 +85,15 @@ func (k *deskImportCommand) run(c *cobra.Command, args []string) error {
 	case k.yes && c.Flags().Changed("expect") && count != k.expect:
 		return fmt.Errorf("%w: --expect is %d, but %s has %d; nothing was imported; look again without --yes",
 			desk.ErrRefused, k.expect, topology.Printable(args[1]), count)
-	case !k.yes && count > 0:
+	case count == 0:
+		return nil
+	}
+	if err := d.RefuseImport(c.Context(), place.queue, count, bytes); err != nil {
+		return acceptLoss(c, err)
+	}
+	if !k.yes {
 		fmt.Fprintf(k.app.stdout, "nothing was imported; to do it: %s\n",
 			commandLine(c, args, "--yes", "--expect", fmt.Sprint(count)))
-		return nil
-	case count == 0:
 		return nil
 	}
 	return k.publish(c, d, args, place.queue, count)
@@ -119,16 +129,19 @@ func changedText(changed int) string {
 	return fmt.Sprintf(", %d changed since the export", changed)
 }
 
-// check reads all messages. It returns how many there are, and how many of them differ from what
-// was exported.
-func (k *deskImportCommand) check(path string) (count, changed int, err error) {
+// check reads all messages. It returns how many are to be imported, with how many bytes of bodies,
+// and how many of all differ from what was exported.
+func (k *deskImportCommand) check(path string) (count, changed int, bytes int64, err error) {
 	err = readArchive(path, func(a deadletter.Archived) error {
-		if count++; a.Changed {
+		if count++; count > k.skip {
+			bytes += int64(len(a.Message.Delivery.Body))
+		}
+		if a.Changed {
 			changed++
 		}
 		return nil
 	})
-	return max(count-k.skip, 0), changed, err
+	return max(count-k.skip, 0), changed, bytes, err
 }
 
 func (k *deskImportCommand) messages(path string) iter.Seq2[deadletter.Message, error] {

@@ -24,8 +24,8 @@ const (
 // finishRun writes how a run ended, and returns the error that says what to do next. by is the
 // command that continues the run, and cause the error with which it ended.
 func (a *app) finishRun(c *cobra.Command, by string, action desk.Action, r desk.Result, cause error) error {
-	if drops, ok := errors.AsType[desk.DroppingError](cause); ok {
-		return stepsError{cause, []string{"to accept the loss: " + allowLine(c, drops.Queues, "--yes")}}
+	if _, drops := errors.AsType[desk.DroppingError](cause); drops {
+		return acceptLoss(c, cause)
 	}
 	if cause != nil && (r.Run == "" || errors.Is(cause, desk.ErrRefused)) {
 		return cause // nothing was moved
@@ -106,6 +106,15 @@ func (e stepsError) Error() string {
 
 // Unwrap returns the cause.
 func (e stepsError) Unwrap() error { return e.err }
+
+// acceptLoss adds to a DroppingError the line that accepts the loss. It returns others as they are.
+func acceptLoss(c *cobra.Command, cause error) error {
+	drops, ok := errors.AsType[desk.DroppingError](cause)
+	if !ok {
+		return cause
+	}
+	return stepsError{cause, []string{"to accept the loss: " + allowLine(c, drops.Queues, "--yes")}}
+}
 
 // commandLine returns the command line of a command that runs, with more words behind it, to
 // paste into a shell.

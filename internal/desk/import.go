@@ -32,6 +32,22 @@ type Imported struct {
 	Doubtful int
 }
 
+// RefuseImport refuses an import of so many messages, with so many bytes of bodies in all, into a
+// queue that would not keep them, or drop others for them: see [DroppingError].
+func (d *Desk) RefuseImport(ctx context.Context, queue string, messages int, bytes int64) error {
+	state, err := d.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	conn, err := amqp.Dial(ctx, d.endpoint("counts"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	w := &worker{desk: d, conn: conn}
+	return w.refuseDropping(ctx, state, &manifest{}, map[string]int{queue: messages}, bytes)
+}
+
 // Import publishes messages into a queue, at its tail and in their order. If it ends early, it
 // first waits up to 5 seconds for the confirms of what it has published: an import of what is
 // behind Imported.Done doubles at most what Imported.Doubtful counts. It leaves out the user-id,
