@@ -67,9 +67,9 @@ func (k *deskAct) proposeIn(c *cobra.Command, args []string, where placed) error
 		return err
 	}
 	defer closeDesk()
-	places, err := where(c.Context(), d)
-	if err != nil {
-		return err
+	places, unseen := where(c.Context(), d)
+	if unseen != nil && !errors.Is(unseen, desk.ErrUnreached) {
+		return unseen
 	}
 	if len(places) != 1 && k.app.output == "json" {
 		return usageError{fmt.Errorf("-o json is for one queue, and messages of the delay wait in %d; name one of its levels",
@@ -79,7 +79,7 @@ func (k *deskAct) proposeIn(c *cobra.Command, args []string, where placed) error
 	if err != nil {
 		return err
 	}
-	return k.execute(c, args, d, requests...)
+	return cmp.Or(k.execute(c, args, d, requests...), unseen)
 }
 
 // requests returns the request for each place. Of several places, only those that have a message

@@ -83,10 +83,11 @@ func (a *app) findMessage(
 	if name := d.Topology.Name; name != "" {
 		queues = append(queues, topology.ParkedName(name), topology.UnroutableName(name))
 	}
+	var unseen error
 	if len(args) > 1 {
-		places, err := deskPlaces(ctx, d, args[1])
-		if err != nil {
-			return found, err
+		var places []deskPlace
+		if places, unseen = deskPlaces(ctx, d, args[1]); unseen != nil && !errors.Is(unseen, desk.ErrUnreached) {
+			return found, unseen
 		}
 		queues = text.Each(places, func(p deskPlace) string { return p.queue })
 	}
@@ -95,5 +96,8 @@ func (a *app) findMessage(
 		found.message.Delivery.Body = slices.Clone(m.Delivery.Body) // it is valid only during the call
 		return nil
 	})
+	if err != nil {
+		err = errors.Join(err, unseen)
+	}
 	return found, err
 }

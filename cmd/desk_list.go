@@ -57,9 +57,9 @@ func (k *deskListCommand) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer closeDesk()
-	places, err := deskPlaces(c.Context(), d, args[0])
-	if err != nil {
-		return err
+	places, unseen := deskPlaces(c.Context(), d, args[0])
+	if unseen != nil && !errors.Is(unseen, desk.ErrUnreached) {
+		return unseen
 	}
 	if _, delay := namedDelay(d.Topology, args[0]); delay && k.choose.skip > 0 {
 		return usageError{fmt.Errorf("--skip is for one queue, and %q is a delay; name a level of it", args[0])}
@@ -70,7 +70,7 @@ func (k *deskListCommand) run(c *cobra.Command, args []string) error {
 	if err = errors.Join(err, list.Close()); err != nil {
 		return err
 	}
-	return k.told(looks, rest)
+	return k.told(looks, rest, unseen)
 }
 
 // looked is a look at a queue, and what was picked there.
@@ -79,9 +79,9 @@ type looked struct {
 	picked  desk.Picked
 }
 
-// told says below the list what was looked at. rest are the places that were not.
-func (k *deskListCommand) told(looks []looked, rest []deskPlace) error {
-	var unreached error
+// told says below the list what was looked at. rest are the places that were not. unreached is nil,
+// or says what no look can reach.
+func (k *deskListCommand) told(looks []looked, rest []deskPlace, unreached error) error {
 	for _, l := range looks {
 		unreached = errors.Join(unreached, k.app.picked(l.request, l.picked))
 	}
@@ -89,7 +89,7 @@ func (k *deskListCommand) told(looks []looked, rest []deskPlace) error {
 	case len(rest) > 0:
 		fmt.Fprintf(k.app.stderr, "not looked at: %s; --limit 0 shows all\n",
 			text.List(text.Each(rest, func(p deskPlace) string { return text.Name(p.queue) })))
-	case len(looks) == 0:
+	case len(looks) == 0 && unreached == nil:
 		fmt.Fprintln(k.app.stderr, "no message waits there")
 	}
 	return unreached

@@ -278,7 +278,8 @@ func placeOf(d *desk.Desk, argument string) (deskPlace, error) {
 }
 
 // deskPlaces is placeOf for a command that takes a delay by its name, too: that is all queues in
-// which its messages wait. There may be none.
+// which its messages wait. There may be none. An error that wraps desk.ErrUnreached says what else
+// waits, which no command can look at.
 func deskPlaces(ctx context.Context, d *desk.Desk, argument string) ([]deskPlace, error) {
 	if delay, ok := namedDelay(d.Topology, argument); ok && delay.Timer != "" {
 		return nil, usageError{fmt.Errorf("%q is a delay with engine: native, and RabbitMQ shows no client the messages that it delays; 'dlxctl status' counts them",
