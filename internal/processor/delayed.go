@@ -21,7 +21,7 @@ type delayHandler struct {
 	topology topology.Compiled
 	trouble  *slog.Logger               // limits lines of the same text
 	probe    *monitor.Probe             // nil: nothing is recorded
-	absent   func(exchange string) bool // nothing can be published to it
+	unbound  func(exchange string) bool // it may lack bindings for now, or does not exist
 	refused  *refusals
 	tell     func(notify.Notice, notify.Message) // nil: no notices are sent
 	alike    func(problem string) string         // equal for errors that differ in numbers alone
@@ -48,9 +48,9 @@ func (h *delayHandler) move(d amqp091.Delivery, made retry.DelayDecision) relay.
 }
 
 // Refused says where a message goes that the broker did not accept. What no queue behind the
-// exchange of the delay takes goes to the unroutable queue. All else waits: it is decided anew, as
-// time has passed, with a shorter level where the broker does not have the level, or that is full
-// or without a leader.
+// exchange of the delay takes goes to the unroutable queue, unless apply has just created the
+// exchange, and may bind it yet. All else waits: it is decided anew, as time has passed, with a
+// shorter level where the broker does not have the level, or that is full or without a leader.
 func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) relay.Move {
 	tried, _ := m.Note.(retry.DelayDecision)
 	h.probe.Active()
@@ -59,7 +59,7 @@ func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) 
 	case tried.Outcome == retry.NotTaken:
 		h.refused.again(h.describe(d), d.DeliveryTag, reason)
 		return m
-	case h.absent(m.Exchange), tried.Outcome == retry.Waits:
+	case h.unbound(m.Exchange), tried.Outcome == retry.Waits:
 		return h.move(d, h.rules.Again(delayedMessage(d), tried, now))
 	default:
 		return h.move(d, h.rules.ToUnroutable(failure(d), retry.Refused, reason, now))

@@ -616,3 +616,34 @@ func TestDelaysWaitForTheirExchange(t *testing.T) {
 		})
 	}
 }
+
+// So it does for a while after the exchange is created: apply binds it in later steps.
+func TestDelaysWaitForTheBindingsOfTheirExchange(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, delayFileOf("24h"))
+	if err := s.eyes.ExchangeDelete("events", false, false); err != nil {
+		t.Fatal(err)
+	}
+	p := s.processor(t)
+	log := listen(t, p)
+	run(t, p)
+	log.says(t, "nothing can be published to the exchange of a delay")
+	s.publish(t, "shop.later", "a", amqp091.Publishing{MessageId: "m"})
+	if err := s.ch.ExchangeDeclare("events", "topic", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	log.says(t, "the exchange can be published to again")
+	s.publish(t, "shop.later", "a", amqp091.Publishing{MessageId: "n"})
+	began := time.Now()
+	brokertest.Eventually(t, "each to be returned several times", func() bool {
+		return time.Since(began) > 6*time.Second || s.ready(t, "shop.unroutable") > 0
+	})
+	if n := s.ready(t, "shop.unroutable"); n > 0 {
+		t.Fatalf("%d messages are unroutable", n)
+	}
+	s.apply(t, s.topology)
+	for range 2 {
+		s.bury(t, "work")
+	}
+	s.allEmpty(t)
+}

@@ -18,6 +18,9 @@ const (
 	missingTime = time.Second
 	// forbiddenTime is how often a missing permission is tried again.
 	forbiddenTime = 10 * time.Second
+	// bindTime is how long an exchange that was missing may have no binding for a message: apply binds
+	// it in later steps than it creates it.
+	bindTime = 30 * time.Second
 )
 
 // unavailable is an exchange while nothing can be published to it: it does not exist, or
@@ -34,8 +37,8 @@ type unavailable struct {
 	every    time.Duration
 	check    func(*amqp.Conn) (bool, error) // reports whether it is available
 
-	mu   sync.Mutex
-	over bool // it is available again
+	mu    sync.Mutex
+	since time.Time // when it was available again; zero: it is not
 }
 
 // findUnavailable looks for the exchanges of the backoff before anything is consumed.
@@ -142,6 +145,14 @@ func (all unavailables) has(exchange string) bool {
 	return slices.ContainsFunc(all, func(u *unavailable) bool { return u.exchange == exchange && u.lasts() })
 }
 
+// unbound reports whether an exchange may lack bindings, as nothing can be published to it, or
+// nothing could until a short time ago.
+func (all unavailables) unbound(exchange string) bool {
+	return slices.ContainsFunc(all, func(u *unavailable) bool {
+		return u.exchange == exchange && (u.lasts() || time.Since(u.since) < bindTime)
+	})
+}
+
 // watch checks them until they are available or ctx ends.
 func (all unavailables) watch(ctx context.Context) {
 	var each sync.WaitGroup
@@ -155,7 +166,7 @@ func (u *unavailable) lasts() bool {
 	u.probe.Active() // what waits does so on purpose
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return !u.over
+	return u.since.IsZero()
 }
 
 // watch checks the exchange until it is available or ctx ends.
@@ -165,7 +176,7 @@ func (u *unavailable) watch(ctx context.Context) {
 			continue // the relay sees itself when its connections are over
 		}
 		u.mu.Lock()
-		u.over = true
+		u.since = time.Now()
 		u.mu.Unlock()
 		u.Log.InfoContext(ctx, "the exchange can be published to again", "exchange", u.exchange)
 		return
