@@ -364,14 +364,19 @@ func (r *router) properties(d amqp091.Delivery, p *amqp091.Publishing) {
 		p.Headers[topology.HeaderUserID] = user
 	}
 	if r.manifest.KeepTTL {
-		p.Expiration = expiration(d)
+		p.Expiration = r.expiration(d)
 	}
 }
 
 // expiration returns the expiration that the publisher had set. Empty is none.
-func expiration(d amqp091.Delivery) string {
+func (r *router) expiration(d amqp091.Delivery) string {
 	if d.Expiration != "" {
 		return d.Expiration
+	}
+	if _, waits := topology.WaitsFor(r.manifest.Queue); waits { // elsewhere the header is a publisher's
+		if kept, ok := d.Headers[topology.HeaderDelayExpiration].(string); ok && isNumber(kept) {
+			return kept
+		}
 	}
 	if kept, ok := d.Headers[topology.HeaderExpiration].(string); ok && isNumber(kept) {
 		return kept

@@ -15,8 +15,8 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// spentLimit is a delivery limit of dlq with which a run may begin, and not go on: since 4.3 a dead
-// letter brings a return along.
+// spentLimit is a delivery limit of dlq with which a run may begin, and not go on. Since 4.3 what
+// is dead-lettered brings a return along.
 func spentLimit(target brokertest.Target) int64 {
 	if target.AtLeast("4.3") {
 		return 6
