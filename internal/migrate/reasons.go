@@ -48,13 +48,23 @@ func (m Move) reasonsOf(want topology.Compiled, state topology.State, changes []
 	if other := m.otherMove(state); other != "" {
 		add("%s", other)
 	}
+	early := !m.replaces() && !m.isCutOver(state)
 	for _, c := range changes {
 		concerns := c.Name == m.New || c.Kind == topology.KindTopology || m.needs(want, c)
-		if c.Action == plan.Blocked && (!c.IsEndured() || c.Unfinished) && concerns {
+		differs := early && c.Kind == topology.KindQueue && c.Name == m.New
+		switch {
+		case c.Action == plan.Blocked && concerns && (!c.IsEndured() || c.Unfinished || differs):
 			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
+		case c.Action == plan.Replace && differs:
+			add("the queue %s exists with other arguments than in the file; first run dlxctl apply: %s", c.Name, c.Reason)
 		}
 	}
 	return out
+}
+
+// isCutOver reports whether all messages go to the successor, and the drain can reach it.
+func (m Move) isCutOver(state topology.State) bool {
+	return m.next(state, nil).Doing == "" && m.find(state).successorBound
 }
 
 // otherMove says that another file moves the legacy queue in the other way: under its name, or to a

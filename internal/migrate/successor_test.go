@@ -1,0 +1,114 @@
+package migrate_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/migrate"
+	"github.com/dlxctl/dlxctl/plan"
+)
+
+// refuses fails the test unless a run is refused for a reason that has all parts, and writes
+// nothing.
+func (s *stage) refuses(t *testing.T, r *migrate.Runner, parts ...string) {
+	t.Helper()
+	before := s.target.Definitions(t)
+	err := r.Run(t.Context())
+	lacks := func(part string) bool { return !strings.Contains(fmt.Sprint(err), part) }
+	if !errors.Is(err, migrate.ErrRefused) || slices.ContainsFunc(parts, lacks) {
+		t.Errorf("migrate returns %v", err)
+	}
+	if !slices.Equal(before, s.target.Definitions(t)) {
+		t.Error("migrate has written")
+	}
+}
+
+// ends migrates, and checks that the successor is as the file has it.
+func (s *stage) ends(t *testing.T) {
+	t.Helper()
+	if err := s.runner(t).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if plan.Differs(s.want, s.inspect(t), "new") || s.exists(t, "old") {
+		t.Error("the successor is not as the file has it, or the legacy queue is left")
+	}
+}
+
+// allowed applies the file with consent.
+func (s *stage) allowed(t *testing.T, allow ...plan.Consent) {
+	t.Helper()
+	state := s.inspect(t)
+	state = s.m.AskConsumers(t.Context(), state, management.UnknownConsumers(state)) // an unknown number blocks
+	p := plan.Make(s.want, state, plan.Options{})
+	if err := plan.Check(p, allow); err != nil {
+		t.Fatalf("%v: %v", err, p.Changes)
+	}
+	if err := apply.Execute(t.Context(), s.m, p, func(plan.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A successor that exists with other arguments would not dead-letter as the file says. No message
+// is cut over to it: not if a service has declared it, not if an earlier file had it so. Once all
+// messages go to it, the legacy queue is still drained.
+func TestMigrateToAQueueThatDiffers(t *testing.T) {
+	t.Parallel()
+	t.Run("of a service", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, "quorum", nil)
+		ch := s.target.Channel(t)
+		if _, err := ch.QueueDeclare("new", true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
+			t.Fatal(err)
+		}
+		s.refuses(t, s.runner(t), "queue new is blocked", "--allow replaces-queue=new")
+		replacer := s.replacer(t)
+		replacer.Legacy = []string{"new"}
+		if err := replacer.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.ends(t)
+	})
+	t.Run("of an earlier file", func(t *testing.T) {
+		t.Parallel()
+		target := brokertest.VHost(t)
+		file := fmt.Sprintf(topologyFile, "quorum")
+		earlier := strings.Replace(file, "replaces: old", "replaces: old\n    type: classic", 1)
+		before := newStageIn(t, target, earlier, "classic", nil)
+		r := before.runner(t)
+		r.Until = migrate.Prepare
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s := newStageIn(t, target, file, "", nil)
+		s.refuses(t, s.runner(t), "new exists with other arguments", "dlxctl apply")
+		s.allowed(t)
+		s.ends(t)
+	})
+	t.Run("after the cutover", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, "quorum", nil)
+		s.fill(t, 10, 10)
+		r := s.runner(t)
+		r.Until = migrate.Cutover
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.send(t, "f", "key", "one", nil)
+		other := strings.Replace(s.file, "replaces: old", "replaces: old\n    type: classic", 1)
+		later := newStageIn(t, s.target, other, "", nil)
+		if err := later.runner(t).Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.ready(t, "new"); n != 11 {
+			t.Errorf("the successor has %d messages", n)
+		}
+	})
+}
