@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/dlxctl/dlxctl/plan"
@@ -11,7 +12,11 @@ import (
 // nothing else of the file. Bindings that the rollback of an earlier run has moved to the
 // legacy queue are left to the cutover.
 func preparation(want topology.Compiled, state topology.State, moves []Move) plan.Plan {
-	p := plan.Make(want, state, plan.Options{})
+	return preparationOf(plan.Make(want, state, plan.Options{}), want, state, moves)
+}
+
+// preparationOf is preparation with a plan of want.
+func preparationOf(p plan.Plan, want topology.Compiled, state topology.State, moves []Move) plan.Plan {
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool {
 		makes := c.Reroute == nil && (c.Action == plan.Create || c.Action == plan.Migrate || c.Action == plan.Update)
 		// A Reroute changes a backoff, which is left to apply.
@@ -20,6 +25,22 @@ func preparation(want topology.Compiled, state topology.State, moves []Move) pla
 		})
 	})
 	return p
+}
+
+// unallowed says which changes of a preparation lose messages without consent. apply asks for it.
+func unallowed(p plan.Plan, allow []plan.Consent) []string {
+	var out []string
+	for _, c := range p.Changes {
+		if !slices.Contains(c.Hazards, topology.LosesMessages) {
+			continue
+		}
+		p.Changes = []plan.Change{c}
+		if flags := p.Needs(allow); flags != "" {
+			out = append(out, fmt.Sprintf("%s %s needs consent; first run dlxctl apply with %s: %s",
+				c.Kind, c.Name, flags, c.Reason))
+		}
+	}
+	return out
 }
 
 // needs reports whether a change belongs to the successor or to its retry queues.

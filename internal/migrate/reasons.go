@@ -12,10 +12,15 @@ import (
 
 // reasons returns all reasons why a move cannot be made. None: it can be made.
 func (m Move) reasons(want topology.Compiled, state topology.State) []string {
-	return m.reasonsOf(want, state, plan.Make(want, state, plan.Options{}).Changes)
+	p := plan.Make(want, state, plan.Options{})
+	out := m.reasonsOf(want, state, p.Changes)
+	for _, why := range unallowed(preparationOf(p, want, state, []Move{m}), nil) {
+		out = append(out, m.Legacy+": "+why)
+	}
+	return out
 }
 
-// reasonsOf is reasons with the changes of a plan of want.
+// reasonsOf is reasons with the changes of a plan of want, without those of unallowed.
 func (m Move) reasonsOf(want topology.Compiled, state topology.State, changes []plan.Change) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, m.Legacy+": "+fmt.Sprintf(format, args...)) }

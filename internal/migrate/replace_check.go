@@ -17,8 +17,14 @@ import (
 // unreplaceable returns why a queue that is not yet replaced cannot be, all reasons at once. None:
 // it can.
 func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State) ([]string, error) {
-	out := r.unsuitable(m, state, survey.New(state), plan.Make(r.Topology, state, plan.Options{}).Changes)
+	p := plan.Make(r.Topology, state, plan.Options{})
+	out := r.unsuitable(m, state, survey.New(state), p.Changes)
 	add := func(format string, args ...any) { out = append(out, m.Legacy+": "+fmt.Sprintf(format, args...)) }
+	ahead := preparationOf(p, r.Topology, state, []Move{m.work()})
+	m.ahead(&ahead)
+	for _, why := range unallowed(ahead, r.Allow) {
+		add("%s", why)
+	}
 	for _, c := range r.policyChanges(m, state) {
 		switch nack := topology.UncountedNack; {
 		case c.Action == plan.Blocked && !c.IsEndured():

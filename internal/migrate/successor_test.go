@@ -14,6 +14,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // refuses fails the test unless a run is refused for a reason that has all parts, and writes
@@ -110,5 +111,58 @@ func TestMigrateToAQueueThatDiffers(t *testing.T) {
 		if n := s.ready(t, "new"); n != 11 {
 			t.Errorf("the successor has %d messages", n)
 		}
+	})
+}
+
+// What loses messages needs the consent that apply asks for. migrate writes none of it, neither for
+// a successor nor for a queue that is replaced under its name.
+func TestPrepareLosesNothing(t *testing.T) {
+	t.Parallel()
+	t.Run("a limit of the successor", func(t *testing.T) {
+		t.Parallel()
+		target := brokertest.VHost(t)
+		file := fmt.Sprintf(topologyFile, "classic")
+		file = strings.Replace(file, "replaces: old", "replaces: old\n    deadLetterBy: policy", 1)
+		before := newStageIn(t, target, file, "classic", nil)
+		r := before.runner(t)
+		r.Until = migrate.Cutover
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 20 {
+			before.send(t, "f", "key", fmt.Sprint(i), nil)
+		}
+		limited := strings.Replace(file, "By: policy", "By: policy\n    arguments: {x-max-length: 5}", 1)
+		s := newStageIn(t, target, limited, "", nil)
+		counted := func() bool { return s.inspect(t).Usage["new"].Ready == 20 }
+		brokertest.Eventually(t, "the count of the successor", counted)
+		s.refuses(t, s.runner(t), "--allow loses-messages=new")
+		if n := s.ready(t, "new"); n != 20 {
+			t.Errorf("the successor has %d messages", n)
+		}
+		if err := before.runner(t).Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	dead := "    dead: {queue: graves, arguments: {x-message-ttl: 60000}}\n"
+	consent := plan.Consent{Hazard: topology.LosesMessages, Object: "graves"}
+	t.Run("the dead-letter queue of the successor", func(t *testing.T) {
+		t.Parallel()
+		file := strings.Replace(fmt.Sprintf(topologyFile, "quorum"), "replaces: old\n", "replaces: old\n"+dead, 1)
+		s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
+		s.refuses(t, s.runner(t), consent.Flag())
+		s.allowed(t, consent)
+		s.ends(t)
+	})
+	t.Run("the dead-letter queue of a replaced queue", func(t *testing.T) {
+		t.Parallel()
+		s := policyStage(t, "{tiers: [100ms]}", dead)
+		s.refuses(t, s.replacer(t), consent.Flag())
+		r := s.replacer(t)
+		r.Allow = append(r.Allow, consent)
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.replaced(t)
 	})
 }
