@@ -258,7 +258,7 @@ func (r *Runner) refusals(ctx context.Context, u unit, state topology.State) ([]
 	case u.down != "":
 		return []string{u.Legacy + ": " + nodeDown(u.down)}, nil
 	case u.forwards:
-		return nil, nil
+		return u.elsewhere(state), nil
 	case !u.replaces():
 		return u.reasons(r.Topology, state), nil
 	case r.Unlocked:

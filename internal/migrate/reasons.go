@@ -50,9 +50,7 @@ func (m Move) reasonsOf(want topology.Compiled, state topology.State, changes []
 		}
 	}
 	out = append(out, m.inexact(state)...)
-	if other := m.otherMove(state); other != "" {
-		add("%s", other)
-	}
+	out = append(out, m.elsewhere(state)...)
 	early := !m.replaces() && !m.isCutOver(state)
 	for _, c := range changes {
 		concerns := c.Name == m.New || c.Kind == topology.KindTopology || m.needs(want, c)
@@ -72,20 +70,35 @@ func (m Move) isCutOver(state topology.State) bool {
 	return m.next(state, nil).Doing == "" && m.find(state).successorBound
 }
 
-// otherMove says that another file moves the legacy queue in the other way: under its name, or to a
+// elsewhere returns otherMove as a reason. Nil: there is no other move.
+func (m Move) elsewhere(state topology.State) []string {
+	if other := m.otherMove(state); other != "" {
+		return []string{m.Legacy + ": " + other}
+	}
+	return nil
+}
+
+// otherMove says that another file moves the legacy queue elsewhere: under its name, or to another
 // successor. Both have the same switch exchange, and each message would come to both ends. Empty:
 // it does not.
 func (m Move) otherMove(state topology.State) string {
 	if replaced := replacementOf(m.Topology, m.Legacy); !m.replaces() && replaced.find(state).successor {
 		return fmt.Sprintf("it is being replaced under its name, and messages wait in %s; finish that, or roll it back, with the file that has the queue", replaced.New)
 	}
+	other := ""
+	if f := m.find(state).forwarder; f != nil {
+		other, _ = f.Definition[topology.KeyDeadLetterRoutingKey].(string)
+	}
 	for _, b := range state.Have.Bindings {
-		if m.replaces() && b.Source == m.successorEnd() && b.Destination != m.New {
-			return fmt.Sprintf("its migration to %s is not finished; finish it, or roll it back, with the file that has that queue",
-				text.Name(b.Destination))
+		if b.Source == m.successorEnd() && b.Destination != m.New {
+			other = b.Destination
 		}
 	}
-	return ""
+	if other == "" || other == m.New {
+		return ""
+	}
+	return fmt.Sprintf("its migration to %s is not finished; finish it, or roll it back, with the file that has that queue",
+		text.Name(other))
 }
 
 // inexact says which bindings of the legacy queue cannot be created again unchanged. A whole

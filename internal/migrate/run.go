@@ -280,6 +280,7 @@ func (r *Runner) moves(state topology.State, retires bool) (moves, forwarders []
 		case len(r.Legacy) > 0 && !slices.Contains(r.Legacy, m.Legacy):
 		case f.legacy && f.forwarder != nil && retires:
 			forwarders = append(forwarders, m)
+			reasons = append(reasons, m.elsewhere(state)...)
 		case f.legacy && f.forwarder != nil:
 			r.say("%s forwards to %s", m.Legacy, m.New)
 		default:

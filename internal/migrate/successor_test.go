@@ -1,11 +1,13 @@
 package migrate_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -164,5 +166,57 @@ func TestPrepareLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.replaced(t)
+	})
+}
+
+// While the migration to a successor is not finished, a file that names another successor moves
+// nothing, and rolls nothing back: both have the same switch exchange, and each message would come
+// to both. The file that has the first one ends it.
+func TestMigrateToARenamedSuccessor(t *testing.T) {
+	t.Parallel()
+	for _, stop := range []string{"cutover: bind new", "cutover: delete the switch", "drain: moving"} {
+		t.Run(stop, func(t *testing.T) {
+			t.Parallel()
+			file := fmt.Sprintf(topologyFile, "classic") + "  - {name: other}\n"
+			s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
+			s.allowed(t)
+			s.fill(t, 30, 10)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r := s.runner(t)
+			r.Report = func(format string, args ...any) {
+				if strings.HasPrefix(fmt.Sprintf(format, args...), stop) {
+					cancel()
+				}
+			}
+			if err := r.Run(ctx); err == nil {
+				t.Fatal("it was not stopped")
+			}
+			renamed := newStageIn(t, s.target, strings.Replace(s.file, "name: new", "name: new2", 1), "", nil)
+			renamed.refuses(t, renamed.runner(t), "its migration to new is not finished")
+			r = renamed.runner(t)
+			r.Legacy = []string{"old"}
+			if err := r.Abort(t.Context(), renamed.without(t)); !errors.Is(err, migrate.ErrRefused) {
+				t.Errorf("abort returns %v", err)
+			}
+			s.send(t, "f", "key", "one", nil)
+			s.ends(t)
+			if n := s.ready(t, "new"); n != 31 {
+				t.Errorf("the successor has %d messages", n)
+			}
+		})
+	}
+	t.Run("forwards", func(t *testing.T) {
+		t.Parallel()
+		file := fmt.Sprintf(topologyFile, "classic") + "  - {name: other}\n"
+		s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
+		s.allowed(t)
+		defer s.forwarding(t, time.Second)()
+		renamed := newStageIn(t, s.target, strings.Replace(file, "name: new", "name: new2", 1), "", nil)
+		for parallel := range 2 {
+			r := renamed.runner(t)
+			r.Parallel = parallel
+			renamed.refuses(t, r, "its migration to new is not finished")
+		}
 	})
 }
