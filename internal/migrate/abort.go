@@ -91,6 +91,13 @@ func (r *Runner) cutoverBack(ctx context.Context, moves []Move) error {
 			if step.Doing != "" {
 				r.say("abort: %s", step.Doing)
 			}
+			if step.Doubled {
+				r.say("abort: the queue %s was bound again: until %s, messages that match this binding come to both queues",
+					m.New, clock(time.Now()))
+				r.mu.Lock()
+				r.rebound[m.New] = true
+				r.mu.Unlock()
+			}
 			changes = append(changes, step.Changes...)
 		}
 		return changes, nil
@@ -122,13 +129,6 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 	if !has(m.New) {
 		return nil
 	}
-	err = r.converge(ctx, func(state topology.State) ([]plan.Change, error) {
-		f := m.find(state)
-		return append(m.makeEnd(f, m.legacyEnd()), m.makeEnd(f, m.successorEnd())...), nil // see byNameMark
-	})
-	if err != nil {
-		return err
-	}
 	// A drain in the other direction: from the successor.
 	reverse := Move{Topology: m.Topology, Legacy: m.New, New: m.Legacy}
 	h := r.startMover(reverse)
@@ -147,11 +147,8 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 	if !limits.paced {
 		limits.fullAt = 0 // a successor without messages need not wait for a full legacy queue
 	}
-	_, err = r.drain(ctx, reverse, h, limits)
-	if n := h.moved.Load(); n > 0 {
-		r.say("abort: moved %s from %s back to %s", messages(n), m.New, m.Legacy)
-	}
-	r.reportAgain("abort", h)
+	limits.bound = r.boundAgain(h, func(state topology.State) bool { return len(m.find(state).onSuccessor) > 0 })
+	err = r.drainBack(ctx, m, reverse, h, limits)
 	switch {
 	case errors.Is(err, errStuck):
 		return h.stuck(reverse)
@@ -165,6 +162,40 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 		return err
 	}
 	return r.successorUnused(ctx, m)
+}
+
+// drainBack drains the successor of m, and takes it out of the bindings that a service gives it
+// meanwhile: what comes by them comes to the legacy queue too.
+func (r *Runner) drainBack(ctx context.Context, m, reverse Move, h *mover, limits drainLimits) error {
+	for began := time.Now(); ; {
+		err := r.converge(ctx, func(state topology.State) ([]plan.Change, error) {
+			f := m.find(state)
+			return append(m.makeEnd(f, m.legacyEnd()), m.makeEnd(f, m.successorEnd())...), nil // see byNameMark
+		})
+		if err != nil {
+			return err
+		}
+		before, suspect := h.moved.Load(), h.sinceUnbound(r.takeRebound(reverse))
+		_, err = r.drain(ctx, reverse, h, limits)
+		n := h.moved.Load() - before
+		if n > 0 {
+			r.say("abort: moved %s from %s back to %s", messages(n), m.New, m.Legacy)
+		}
+		r.reportAgain("abort", h)
+		if suspect != nil {
+			r.reportRebound("abort", reverse, h, *suspect+n)
+		}
+		if again := errors.Is(err, errBound) || err == nil && limits.bound(ctx); !again {
+			return err
+		}
+		if err := r.cutoverBack(ctx, []Move{m}); err != nil {
+			return err
+		}
+		if time.Since(began) >= r.Wait {
+			return fmt.Errorf("%w: a service binds the queue %s again and again, which doubles what comes meanwhile; stop it and run abort again",
+				ErrWaiting, m.New)
+		}
+	}
 }
 
 // tiersEmpty waits for the successor's messages that are in the failed queue or in a tier

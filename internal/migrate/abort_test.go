@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -114,6 +115,85 @@ func (s *stage) stepWith(t *testing.T, next func(migrate.Move, topology.State) [
 		}
 	}
 	wait(t, 200*time.Millisecond)
+}
+
+// A new version that starts again and binds its queue while the migration is rolled back does not
+// end the rollback. Each message of that binding comes twice until abort unbinds the queue. abort
+// says of how many that may be so.
+func TestAbortWhileTheServiceBinds(t *testing.T) {
+	t.Parallel()
+	count := regexp.MustCompile(`up to ([\d,]+) messages? of these are doubled`)
+	for _, at := range []string{"abort: delete", "abort: (moved|delete)", "while it moves", "before"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, "classic", nil)
+			r := s.runner(t)
+			r.Until = migrate.Drain
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			published := s.publish(t, 200*time.Millisecond)
+			brokertest.Eventually(t, "the new version to have messages", func() bool { return s.ready(t, "new") > 0 })
+			ch := s.target.Channel(t)
+			bind := func() {
+				if err := ch.QueueBind("new", "", "f", false, nil); err != nil {
+					t.Error(err)
+				}
+			}
+			if at == "before" { // a service has done so after an abort that was killed
+				s.killAbort(t)
+				bind()
+				brokertest.Eventually(t, "a message that comes twice", func() bool { return s.ready(t, "new") > 0 })
+			}
+			var said strings.Builder
+			most, times := 0, 3
+			r = s.runner(t)
+			r.Report = func(format string, args ...any) {
+				text := fmt.Sprintf(format, args...)
+				fmt.Fprintln(&said, text)
+				if match := count.FindStringSubmatch(text); match != nil {
+					most += number(t, match[1])
+				}
+				if times > 0 && regexp.MustCompile(at).MatchString(text) {
+					times--
+					bind()
+				}
+			}
+			var once sync.Once
+			r.Progress = func(int64) (step, finish func()) {
+				return func() {
+					if at == "while it moves" {
+						once.Do(bind)
+					}
+				}, func() {}
+			}
+			s.abort(t, r)
+			confirmed := published()
+			stop := s.consume(t, "old")
+			lost, doubled := s.account(t, confirmed)
+			stop()
+			if lost > 0 || doubled > most || most > 0 && !strings.Contains(said.String(), "the queue new was bound again") {
+				t.Errorf("%d of %d messages were lost, %d doubled, %d at most, it says:\n%s", lost, len(confirmed), doubled, most, &said)
+			}
+			t.Logf("%d published, %d doubled, at most %d, it says:\n%s", len(confirmed), doubled, most, &said)
+		})
+	}
+}
+
+// killAbort begins to roll back, and stops when all messages go to the legacy queue.
+func (s *stage) killAbort(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := s.runner(t)
+	r.Report = func(format string, args ...any) {
+		if strings.HasPrefix(fmt.Sprintf(format, args...), "abort: moved") {
+			cancel()
+		}
+	}
+	if err := r.Abort(ctx, s.without(t)); err == nil {
+		t.Fatal("it was not stopped")
+	}
 }
 
 // What waits in a tier when a migration is rolled back returns to the legacy

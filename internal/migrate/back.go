@@ -11,14 +11,15 @@ import (
 // return through a binding of the successor.
 func (m Move) nextBack(state topology.State) cutoverStep {
 	f := m.find(state)
-	exists := f.exchanges[m.switchName()]
+	exists, lacks := f.exchanges[m.switchName()], lacking(f.onSuccessor, f.onLegacy)
 	switch {
-	case !exists && f.policy == nil && len(lacking(f.onSuccessor, f.onLegacy)) > 0:
+	case !exists && f.policy == nil && len(lacks) > 0:
 		return cutoverStep{
 			Doing: "create the switch exchange of " + m.Legacy, Changes: m.makeSwitch(state, f, m.successorEnd()),
+			Doubled: len(lacks) < len(f.onSuccessor),
 		}
-	case !exists && len(f.onSuccessor) > 0 && f.policy == nil:
-		return cutoverStep{Doing: "unbind " + m.New, Changes: m.deletions(f.onSuccessor)} // the legacy queue has them all
+	case !exists && len(f.onSuccessor) > 0 && f.policy == nil: // the legacy queue has them all
+		return cutoverStep{Doing: "unbind " + m.New, Changes: m.deletions(f.onSuccessor), Doubled: true}
 	case f.policy != nil && (!exists || !f.legacyBound || !f.successorBound):
 		if made := m.makeSwitch(state, f, m.successorEnd()); len(made) > 0 && (exists || len(f.onSuccessor) > 0) {
 			return cutoverStep{Doing: "create the switch exchange of " + m.Legacy, Changes: made}

@@ -14,8 +14,8 @@ type cutoverStep struct {
 	// Doing says what the step does. Empty: the cutover is done.
 	Doing   string
 	Changes []plan.Change
-	// Doubled says that a service has bound the legacy queue again, and until this
-	// step messages come to both queues.
+	// Doubled says that a service has bound the queue again that messages leave, and until this step
+	// they come to both queues.
 	Doubled bool
 	// Turns says that messages go to the other end from this step on.
 	Turns bool

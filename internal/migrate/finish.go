@@ -96,7 +96,7 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 		suspect := h.sinceUnbound(r.takeRebound(m) || again)
 		moved, err := r.drainLegacy(ctx, m, h, state)
 		if suspect != nil {
-			r.reportRebound(m, h, *suspect+moved)
+			r.reportRebound("drain", m, h, *suspect+moved)
 		}
 		inUse := errors.Is(err, broker.ErrInUse)
 		switch {
@@ -180,15 +180,7 @@ func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topolo
 	}
 	limits.idle, limits.wait, limits.stuck = r.Idle, r.Wait, max(r.Wait, leastStuck)
 	limits.byName = m.watchLegacy(state)
-	limits.bound = func(ctx context.Context) bool {
-		before := h.moved.Load()
-		state, err := r.inspect(ctx)
-		bound := err == nil && len(m.find(state).onLegacy) > 0
-		if err == nil && !bound {
-			h.unbound.Store(before)
-		}
-		return bound
-	}
+	limits.bound = r.boundAgain(h, func(state topology.State) bool { return len(m.find(state).onLegacy) > 0 })
 	if r.Until == Drain {
 		limits.idle, limits.wait = time.Second, 0
 	} else {
@@ -207,6 +199,19 @@ func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topolo
 		err = r.publishersGone(ctx, m)
 	}
 	return moved, err
+}
+
+// boundAgain returns a function that asks the broker whether the queue of a drain is bound, and
+// notes what was moved before if it is not.
+func (r *Runner) boundAgain(h *mover, bound func(topology.State) bool) func(context.Context) bool {
+	return func(ctx context.Context) bool {
+		before := h.moved.Load()
+		state, err := r.inspect(ctx)
+		if err == nil && !bound(state) {
+			h.unbound.Store(before)
+		}
+		return err == nil && bound(state)
+	}
 }
 
 // reportMoved reports what a drain has moved, and what it had to change.
@@ -271,12 +276,13 @@ func (h *mover) sinceUnbound(again bool) *int64 {
 }
 
 // reportRebound reports how many messages may have come to both queues, because the legacy queue
-// was bound again: all that were moved since it was last seen without bindings.
-func (r *Runner) reportRebound(m Move, h *mover, n int64) {
+// was bound again: all that were moved since it was last seen without bindings. stage is drain or
+// abort.
+func (r *Runner) reportRebound(stage string, m Move, h *mover, n int64) {
 	h.unbound.Store(h.moved.Load())
 	if n > 0 {
 		h.doubled += n
-		r.say("drain: up to %s of these are doubled, because %s was bound again", messages(n), m.Legacy)
+		r.say("%s: up to %s of these are doubled, because %s was bound again", stage, messages(n), m.Legacy)
 	}
 }
 

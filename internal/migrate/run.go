@@ -84,8 +84,8 @@ type Runner struct {
 	// routes are the bindings of the queues that are replaced under their names, and of their switch
 	// exchanges, as this run has seen them, by queue.
 	routes map[string][]topology.Binding
-	// rebound are the legacy queues that were bound again since their cutover, until a drain
-	// has counted the messages that came to both queues.
+	// rebound are the queues that were bound again since new messages left them, until a drain has
+	// counted the messages that came to both queues.
 	rebound map[string]bool
 	// movers are the movers of this run, by the queues from which and to which they move.
 	movers map[[2]string]*mover
