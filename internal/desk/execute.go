@@ -258,7 +258,7 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		case !has.complete() && has.messages == 0:
 			return w.endEmpty(ctx, Result{Stopped: notStarted})
 		case !has.complete():
-			return Result{Left: has.messages}, refusef("the list of the run %s is gone; 'dlxctl desk run return %s' gives back what its hold has", id, id)
+			return Result{Left: has.messages}, refusef("the list of the run %s is gone; 'dlxctl desk run return %s' gives back what its hold has, and may double messages", id, id)
 		case has.records[recordReturning] > 0:
 			return Result{Left: has.messages}, refusef("the run %s is being returned; 'dlxctl desk run return %s' continues", id, id)
 		}

@@ -165,7 +165,7 @@ func runRefusals(d *desk.Desk, returned string) map[refusal]func() error {
 		{"to cancel what no process works on", "no process works on the run never-3; 'dlxctl desk run resume never-3' continues it, and 'dlxctl desk run return never-3' gives back what its hold has"}: func() error {
 			return d.Cancel(context.Background(), "never-3")
 		},
-		{"a run whose list is gone", "the list of the run gone is gone; 'dlxctl desk run return gone' gives back what its hold has"}: func() error {
+		{"a run whose list is gone", "the list of the run gone is gone; 'dlxctl desk run return gone' gives back what its hold has, and may double messages"}: func() error {
 			_, err := d.Resume(context.Background(), "gone", nil, nil)
 			return err
 		},

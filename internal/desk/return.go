@@ -52,8 +52,11 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		}
 		m.Send = SendOptions{InFlight: returnWindow}
 		s := &session{worker: w, manifest: &m, progress: progress}
-		if has.records[recordSending] > 0 {
+		switch {
+		case has.records[recordSending] > 0, d.hasStep(id, recordSending):
 			s.doubledBefore = has.manifest.Send.inFlight()
+		case !has.complete(): // the queue may have each copy too, and nothing tells how many it had
+			s.doubledBefore = has.messages
 		}
 		if m.live() && has.complete() {
 			if has, err = s.returnPull(ctx, has); err != nil {

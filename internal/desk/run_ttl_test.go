@@ -205,6 +205,39 @@ func TestARunKnowsThatAllIsTakenWithoutItsRecord(t *testing.T) {
 	s.tidy(t)
 }
 
+// The program is killed while it takes, and the list of the run is deleted from the hold, as a
+// policy can that drops the oldest messages. The run can only be returned: all copies come back,
+// also those of messages that the queue has, and are reported.
+func TestAReturnWithoutTheListReportsWhatItMayDouble(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	chosen, rest := s.bury(t, 1200)
+	k := task{
+		Action: desk.Replay, Send: desk.SendOptions{MaxWaiting: 1}, Copying: 600, Hold: true, StallIn: desk.Taking,
+		StallAt: 100,
+	}
+	if !s.start(t, k, func(line string) bool { return line == "stalled" }).ended(t) {
+		t.Fatal("the child was not killed")
+	}
+	run := s.onlyRun(t)
+	if n := s.forget(t, run, "list"); n != 1 {
+		t.Fatalf("%d parts of the list", n)
+	}
+	if _, err := s.desk.Resume(t.Context(), run, nil, nil); !errors.Is(err, desk.ErrRefused) ||
+		!strings.Contains(err.Error(), "may double") {
+		t.Errorf("resumed: %v", err)
+	}
+	r, err := s.desk.Return(t.Context(), run, nil)
+	if err != nil || !r.Ended {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	lost, doubled := compareCounts(append(chosen, rest...), identities(s.drained(t, "billing.dead")))
+	if lost > 0 || doubled == 0 || doubled > r.DoubledAtMost {
+		t.Errorf("%d lost, %d doubled, at most %d reported", lost, doubled, r.DoubledAtMost)
+	}
+	s.tidy(t)
+}
+
 // forget deletes the records of a kind from the hold of a run, and returns how many.
 func (s *shop) forget(t *testing.T, run, kind string) (n int) {
 	t.Helper()
