@@ -338,10 +338,10 @@ func stepExchange(topologyName, run, kind string) string {
 // of another team can delete the record in the hold, and no policy deletes an exchange. A process
 // that did not know the step would take messages again that were sent, or count those that were
 // returned as no doubles. The exchange is last: a run that is killed before it has done nothing of
-// the step yet, and one that finds it has noted the record too.
+// the step yet. It tells the step alone if a length limit makes the hold refuse the record.
 func (w *worker) noteStep(ctx context.Context, kind string) error {
 	name := w.desk.Topology.Name
-	if err := w.note(ctx, "", record(w.run, kind, 0, 0, nil)); err != nil {
+	if err := w.note(ctx, "", record(w.run, kind, 0, 0, nil)); ignore(err, errReturned) != nil {
 		return err
 	}
 	return w.fanout(ctx, stepExchange(name, w.run, kind), topology.HoldName(name, w.run))

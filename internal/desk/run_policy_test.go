@@ -119,6 +119,61 @@ func TestAResumeIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
 	}
 }
 
+// A length limit of another team that comes when the hold has more messages does not keep a run
+// from being returned, although the hold refuses the record of it. A process that is killed while
+// it gives back changes nothing: no more is doubled than is reported.
+func TestARunIsReturnedUnderALengthLimit(t *testing.T) {
+	t.Parallel()
+	for name, phase := range map[string]desk.Phase{"it takes": desk.Taking, "it sends": desk.Sending} {
+		for how, killed := range map[string]bool{"": false, ", killed": true} {
+			t.Run(name+how, func(t *testing.T) {
+				t.Parallel()
+				s := newShop(t, "quorum")
+				s.desk = s.desk.Holding()
+				chosen, rest := s.bury(t, 1600)
+				ask := request(t, desk.Replay)
+				ask.Send.InFlight = 10
+				p, err := s.desk.Propose(t.Context(), ask)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				r, err := s.desk.Execute(ctx, p, func(p desk.Progress) {
+					if p.Phase == phase && p.Done >= 40 {
+						cancel()
+					}
+				})
+				if err != nil || r.Left < 40 {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/foreign", map[string]any{
+					"pattern": `^shop\.desk\.`, "apply-to": "queues", "definition": map[string]any{"max-length": 10},
+				})
+				brokertest.Eventually(t, "a limit on the hold", func() bool {
+					return s.target.Queue(t, "shop.desk."+r.Run)["policy"] == "foreign"
+				}, nil)
+				if killed {
+					k := task{Run: r.Run, Return: true, StallIn: desk.Sending, StallAt: r.Left / 2}
+					if !s.start(t, k, func(line string) bool { return line == "stalled" }).ended(t) {
+						t.Fatal("the child was not killed")
+					}
+				}
+				r, err = s.desk.Return(t.Context(), r.Run, nil)
+				if err != nil || !r.Ended || r.DoubledAtMost > 0 && phase == desk.Taking {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				got := append(identities(s.drained(t, "billing")), identities(s.drained(t, "billing.dead"))...)
+				lost, doubled := compareCounts(append(chosen, rest...), got)
+				if lost > 0 || doubled > r.DoubledAtMost {
+					t.Errorf("%d lost, %d doubled, at most %d reported", lost, doubled, r.DoubledAtMost)
+				}
+				s.tidy(t)
+			})
+		}
+	}
+}
+
 // A queue that is deleted while a run gives back stops the run, although a policy gives each
 // exchange an alternate: nothing goes to another queue.
 func TestAnAlternateExchangeGetsNothing(t *testing.T) {
