@@ -72,6 +72,7 @@ func (w *worker) describe(m *manifest, r Result) Result {
 	d := w.desk
 	w.record.ChosenBy, w.record.Returned = m.ChosenBy, m.back
 	r.Action, r.Queue, r.Chosen, r.Begun, r.By, r.Reason = m.Action, m.Queue, m.Chosen, m.Started, m.By, m.Reason
+	r.InDoubt = min(w.inDoubt, r.DoubledAtMost)
 	if d.By != m.By {
 		r.Continued = d.By
 	}
@@ -155,6 +156,12 @@ type session struct {
 	doubledBefore int
 }
 
+// doubt notes that n messages may be doubled although no process was killed.
+func (s *session) doubt(n int) {
+	s.doubledBefore += n
+	s.worker.inDoubt += n
+}
+
 // again is what continues the run once the reason is gone for which it stopped.
 func (s *session) again() string {
 	if s.direct {
@@ -191,7 +198,7 @@ func (s *session) takeAndSend(ctx context.Context, has *contents) (Result, error
 		return Result{Left: left}, err
 	}
 	r := Result{Missing: t.left, Reordered: t.reordered}
-	s.doubledBefore += t.inDoubt
+	s.doubt(t.inDoubt)
 	return s.sendTaken(ctx, r, t.taken)
 }
 

@@ -213,7 +213,7 @@ func (s *session) judge(ctx context.Context, has *contents) (_ *contents, taken 
 		case err != nil:
 			return has, false, err
 		case v == notKnown: // a double is better than a loss
-			s.doubledBefore += has.messages
+			s.doubt(has.messages)
 			return has, true, nil
 		case v == acknowledged:
 			return has, true, nil

@@ -56,7 +56,7 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		case has.records[recordSending] > 0, d.hasStep(id, recordSending):
 			s.doubledBefore = has.manifest.Send.inFlight()
 		case !has.complete(): // the queue may have each copy too, and nothing tells how many it had
-			s.doubledBefore = has.messages
+			s.doubt(has.messages)
 		}
 		if m.live() && has.complete() {
 			if has, err = s.returnPull(ctx, has); err != nil {
@@ -73,7 +73,7 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		if err != nil {
 			return Result{Left: has.messages}, err
 		}
-		s.doubledBefore += inDoubt
+		s.doubt(inDoubt)
 		r, err := s.send(ctx, Result{}, messages)
 		return w.describe(&m, r), err
 	})

@@ -211,6 +211,8 @@ type Result struct {
 	// DoubledAtMost is how many messages may be doubled: by a kill of an earlier process, or the end
 	// of a connection of this one.
 	DoubledAtMost int `json:"doubledAtMost"`
+	// InDoubt is how many of these may be doubled although no process was killed.
+	InDoubt int `json:"-"`
 	// Reordered reports that consumers may have got messages that arrived during a pull before those
 	// that it held.
 	Reordered bool `json:"reordered,omitempty"`

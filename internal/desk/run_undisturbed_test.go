@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -53,20 +54,7 @@ func TestARunWhoseAcknowledgementsAreInterrupted(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "quorum")
 	chosen, rest := s.bury(t, 200)
-	var cut atomic.Int32
-	s.desk = s.deskOn(t, brokertest.NewFilter(t, s.target, func(client, server net.Conn) {
-		commit := []byte{0, 90, 0, 20, 0xCE} // tx.commit, and the octet that ends its frame
-		buffer := make([]byte, 1<<16)
-		for {
-			n, err := client.Read(buffer)
-			if err != nil || bytes.Contains(buffer[:n], commit) && cut.Add(1) == 1 {
-				return
-			}
-			if _, err := server.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
-	})).Holding()
+	cut := s.cutCommit(t)
 	p, err := s.desk.Propose(t.Context(), request(t, desk.Replay))
 	if err != nil {
 		t.Fatal(err)
@@ -83,4 +71,63 @@ func TestARunWhoseAcknowledgementsAreInterrupted(t *testing.T) {
 			t.Errorf("%s: %d lost, %d doubled", queue, lost, doubled)
 		}
 	}
+}
+
+// Messages without a date that are in the hold and in the queue, as a connection of the run ended,
+// stay in both, and are reported. The report does not speak of an earlier process: none was killed.
+func TestARunWhoseAcknowledgementsAreInterruptedReportsItsOwnDoubles(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	var dead []amqp091.Publishing
+	var all []string
+	for i := range 20 {
+		m := deadLetter("billing", "order.chosen", "", 1000*i+999) // it failed at a whole second
+		dead, all = append(dead, m), append(all, identity(m.MessageId, m.Body))
+	}
+	s.buryAll(t, dead)
+	cut := s.cutCommit(t)
+	p, err := s.desk.Propose(t.Context(), request(t, desk.Replay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.desk.Execute(t.Context(), p, nil)
+	if err != nil && r.Run != "" { // the connection ended before Release
+		r, err = s.desk.Resume(t.Context(), r.Run, nil, nil)
+	}
+	if err != nil || cut.Load() == 0 || r.DoubledAtMost == 0 {
+		t.Fatalf("cut %d times, result %+v: %v", cut.Load(), r, err)
+	}
+	got := append(identities(s.drained(t, "billing")), identities(s.drained(t, "billing.dead"))...)
+	if lost, doubled := compareCounts(all, got); lost > 0 || doubled == 0 || doubled > r.DoubledAtMost {
+		t.Errorf("%d lost, %d doubled, at most %d reported", lost, doubled, r.DoubledAtMost)
+	}
+	var b strings.Builder
+	if err := desk.WriteResult(&b, r.Action, r); err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("at most %d may be doubled", r.DoubledAtMost); !strings.Contains(b.String(), want) ||
+		strings.Contains(b.String(), "earlier process") {
+		t.Error(b.String())
+	}
+}
+
+// cutCommit has the runs of the shop use a hold, and cuts the first connection that is about to
+// commit acknowledgements. It counts the commits.
+func (s *shop) cutCommit(t *testing.T) (commits *atomic.Int32) {
+	t.Helper()
+	commits = new(atomic.Int32)
+	s.desk = s.deskOn(t, brokertest.NewFilter(t, s.target, func(client, server net.Conn) {
+		commit := []byte{0, 90, 0, 20, 0xCE} // tx.commit, and the octet that ends its frame
+		buffer := make([]byte, 1<<16)
+		for {
+			n, err := client.Read(buffer)
+			if err != nil || bytes.Contains(buffer[:n], commit) && commits.Add(1) == 1 {
+				return
+			}
+			if _, err := server.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+	})).Holding()
+	return commits
 }

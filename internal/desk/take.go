@@ -42,7 +42,8 @@ type taking struct {
 	// doubles is how many of each fingerprint are to be acknowledged, and surplus in all.
 	doubles map[fingerprint]uint32
 	surplus int
-	// inDoubt is how many messages an earlier process may have left in the hold and in the queue.
+	// inDoubt is how many messages may be in the hold and in the queue: an earlier process may have
+	// left them there, or a connection of this one that ended.
 	inDoubt int
 	// inHold is how many of each fingerprint the hold has, and taken how many in all.
 	inHold map[fingerprint]uint32

@@ -47,6 +47,8 @@ type worker struct {
 	// of the hold tells of a run whose list is gone.
 	record EndedRun
 	hold   Run
+	// inDoubt is how many messages may be doubled although no process was killed.
+	inDoubt int
 }
 
 // endpoint returns the endpoint for a connection of the desk that does something.

@@ -180,11 +180,13 @@ func WriteResult(w io.Writer, a Action, r Result) error {
 	if kind.goes == toWork {
 		b.WriteString("; " + failedAgain(r.FailedAgain, r.SoFar, r.Unheard))
 	}
-	switch {
-	case r.DoubledAtMost > 0 && r.Direct:
-		fmt.Fprintf(&b, "; at most %d may be in %s too, with the same message-id", r.DoubledAtMost, text.Name(r.Queue))
-	case r.DoubledAtMost > 0:
-		fmt.Fprintf(&b, "; an earlier process doubled none if it ended normally, and at most %d, with the same message-id, if it was killed", r.DoubledAtMost)
+	if before := r.DoubledAtMost - r.InDoubt; r.Direct && before > 0 {
+		fmt.Fprintf(&b, "; at most %d may be in %s too, with the same message-id", before, text.Name(r.Queue))
+	} else if before > 0 {
+		fmt.Fprintf(&b, "; an earlier process doubled none if it ended normally, and at most %d, with the same message-id, if it was killed", before)
+	}
+	if r.InDoubt > 0 {
+		fmt.Fprintf(&b, "; at most %d may be doubled, with the same message-id", r.InDoubt)
 	}
 	if r.Reordered {
 		fmt.Fprintf(&b, "; consumers may have got messages that arrived meanwhile before those that were held")

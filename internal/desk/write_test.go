@@ -131,6 +131,13 @@ run r1: replayed 1 message in 353ms; 7 left in its hold; 1 failed again
 	if err := desk.WriteResult(&b, desk.Park, resumed); err != nil || b.String() != doubled {
 		t.Errorf("the result of a run that was resumed is %q, %v", b.String(), err)
 	}
+	b.Reset()
+	const both = "run r1: parked 9 messages in 0s; an earlier process doubled none if it ended normally, " +
+		"and at most 1, with the same message-id, if it was killed; at most 3 may be doubled, with the same message-id\n"
+	resumed = desk.Result{Run: "r1", Moved: 9, DoubledAtMost: 4, InDoubt: 3}
+	if err := desk.WriteResult(&b, desk.Park, resumed); err != nil || b.String() != both {
+		t.Errorf("the result of a run with messages in doubt is %q, %v", b.String(), err)
+	}
 	const wantJSON = `{
   "run": "r1",
   "action": "replay",
