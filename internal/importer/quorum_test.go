@@ -60,7 +60,8 @@ func TestAsQuorumReplacesAlone(t *testing.T) {
 	}
 }
 
-// Each classic queue that stays has a comment that says why.
+// Each classic queue that stays has a comment that says why, with definitions and with a broker
+// that reports which policy is in effect.
 func TestWhyAQueueStaysClassic(t *testing.T) {
 	t.Parallel()
 	policy := func(definition topology.Arguments, applyTo string) []topology.Policy {
@@ -110,11 +111,19 @@ func TestWhyAQueueStaysClassic(t *testing.T) {
 				{Name: "other", Durable: true, Arguments: args{"x-queue-type": "quorum"}},
 			}
 			state.Have.Policies = tc.policies
-			r, _ := turning(t, state)
-			file := strings.Join(strings.Fields(strings.ReplaceAll(all(r.Files), "#", "")), " ")
-			if tc.want == "" && len(r.Turned) != 1 || tc.want != "" && (len(r.Turned) > 0 || r.Classic != 1) ||
-				!strings.Contains(file, tc.want) || strings.Contains(file, "Stays classic.") != (tc.want != "") {
-				t.Errorf("turned %q, want the comment %q in\n%s", r.Turned, tc.want, all(r.Files))
+			live := state
+			live.QueuePolicies = map[string]string{}
+			if len(tc.policies) > 0 && tc.policies[0].ApplyTo != "quorum_queues" {
+				live.QueuePolicies["q"] = "p"
+			}
+			for _, state := range []topology.State{state, live} {
+				r, _ := turning(t, state)
+				file := strings.Join(strings.Fields(strings.ReplaceAll(all(r.Files), "#", "")), " ")
+				if tc.want == "" && len(r.Turned) != 1 || tc.want != "" && (len(r.Turned) > 0 || r.Classic != 1) ||
+					!strings.Contains(file, tc.want) || strings.Contains(file, "Stays classic.") != (tc.want != "") {
+					t.Errorf("reported %q: turned %q, want the comment %q in\n%s",
+						state.QueuePolicies, r.Turned, tc.want, all(r.Files))
+				}
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -39,6 +40,28 @@ func TestReplaceWithAPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.replaced(t)
+}
+
+// The policy of the new queue leaves out what another team's policy sets for classic queues alone:
+// RabbitMQ passes over a policy with a key that quorum queues do not know, and the failures would
+// be dropped.
+func TestReplaceUnderAPolicyForClassicQueues(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := policyStage(t, "{tiers: [100ms]}", "    deadLetterBy: policy\n")
+	s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/lazy", map[string]any{
+		"pattern": ".*", "apply-to": "queues", "definition": map[string]any{"queue-mode": "lazy"},
+	})
+	brokertest.Eventually(t, "the policy to be in effect", func() bool {
+		return s.inspect(t).QueuePolicies["new"] == "lazy"
+	})
+	if err := s.replacer(t).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.replaced(t)
+	if name := s.inspect(t).QueuePolicies["new"]; name != topology.PolicyName("shop", "new") {
+		t.Errorf("the policy %q is in effect on the new queue", name)
+	}
 }
 
 // A classic queue of a service is replaced by a quorum queue whose retries RabbitMQ counts, in one

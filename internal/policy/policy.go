@@ -53,10 +53,12 @@ func (s *Set) Policies() []topology.Policy { return s.policies }
 
 // For returns the policy of the set that is in effect on a queue, or would be
 // without the policies that are not in the set, or if the queue existed. What the
-// broker reports is believed first. It reports false where there is none.
+// broker reports is believed first, unless the policy is not for the type of q: the queue of that
+// name is of another type then. It reports false where there is none.
 func (s *Set) For(q topology.Queue) (topology.Policy, bool) {
 	reported := s.state.QueuePolicies[q.Name]
-	if i := slices.IndexFunc(s.policies, func(p topology.Policy) bool { return p.Name == reported }); i >= 0 {
+	i := slices.IndexFunc(s.policies, func(p topology.Policy) bool { return p.Name == reported })
+	if i >= 0 && (q.Type() == "" || suits(s.policies[i], q.Type())) {
 		return s.policies[i], true
 	}
 	return s.Strongest(s.policies, q)
@@ -150,17 +152,27 @@ func strongest(list []topology.Policy, applies func(topology.Policy) bool) (topo
 // policy sets (measured on 3.10.8, 4.0.5 and 4.3.6). A pattern that cannot be read
 // is assumed not to match.
 func (s *Set) Applies(p topology.Policy, q topology.Queue) bool {
-	return !p.Definition.HasAny(UnknownKeys(q.Type())...) && s.Matches(p, q)
+	return suits(p, q.Type()) && s.matches(p, q.Name)
+}
+
+// suits reports whether a policy is for queues of that type, and has only keys that it knows.
+func suits(p topology.Policy, queueType string) bool {
+	return !p.Definition.HasAny(UnknownKeys(queueType)...) && isFor(p, queueType)
 }
 
 // Matches reports whether a policy is for queues of that type, and its pattern matches the name.
 // Its keys may be ones that the type does not know; see [Set.Applies].
 func (s *Set) Matches(p topology.Policy, q topology.Queue) bool {
+	return isFor(p, q.Type()) && s.matches(p, q.Name)
+}
+
+// isFor reports whether a policy is for queues of that type.
+func isFor(p topology.Policy, queueType string) bool {
 	kinds := map[string]string{
 		topology.Quorum: "quorum_queues", topology.Classic: "classic_queues",
 		topology.Stream: "streams",
 	}
-	return slices.Contains([]string{"queues", "all", "", kinds[q.Type()]}, p.ApplyTo) && s.matches(p, q.Name)
+	return slices.Contains([]string{"queues", "all", "", kinds[queueType]}, p.ApplyTo)
 }
 
 func (s *Set) matches(p topology.Policy, name string) bool {
