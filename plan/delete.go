@@ -38,12 +38,6 @@ func (r resolved) routedQueues() map[string]bool {
 	return routed
 }
 
-// generates reports whether an exchange is one of those that lead messages
-// through the loop: what only they lead to a queue has no publisher.
-func (r resolved) generates(exchange string) bool {
-	return labelOf(r.want.Name, exchange, topology.RoleBusiness).Role != topology.RoleBusiness
-}
-
 // deletions returns the changes that take away what this topology owns and the file no longer
 // wants. wanted are the identities of the wanted bindings.
 func (r resolved) deletions(wanted map[string]bool) []Change {

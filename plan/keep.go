@@ -99,7 +99,7 @@ func (n *needs) queue(name string, by target) {
 	if to, ok := n.then.deadLetters(q, by); ok {
 		n.exchange(to)
 	}
-	label := n.now.resolver.labelOf(name, topology.RoleWork)
+	label := n.now.resolver.queueLabel(name, topology.RoleWork)
 	if label.Role != topology.RoleFailed {
 		return
 	}

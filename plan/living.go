@@ -22,7 +22,10 @@ import (
 func Plane(topologyName string, state topology.State, queue string) map[topology.Key]bool {
 	p := plane{
 		name: topologyName, address: topology.AddressKey(queue),
-		resolver:  &resolver{want: topology.Compiled{Name: topologyName}, state: state, foreign: policy.All(state)},
+		resolver: &resolver{
+			want: topology.Compiled{Name: topologyName}, state: state, foreign: policy.All(state),
+			working: foundWork(topologyName, state),
+		},
 		keys:      map[topology.Key]bool{},
 		queues:    byName(state.Have.Queues, func(q topology.Queue) string { return q.Name }),
 		exchanges: byName(state.Have.Exchanges, func(e topology.Exchange) string { return e.Name }),
@@ -73,7 +76,7 @@ func (p *plane) queue(name string) {
 		}
 	}
 	p.exchange(target)
-	if l := p.resolver.labelOf(name, topology.RoleWork); l.Role == topology.RoleFailed {
+	if l := p.resolver.queueLabel(name, topology.RoleWork); l.Role == topology.RoleFailed {
 		p.exchange(topology.RetryExchangeName(p.name, l.Backoff))
 	}
 }
@@ -98,7 +101,7 @@ func (p *plane) exchange(name string) {
 		switch {
 		case b.DestinationType == topology.ToExchange:
 			p.exchange(b.Destination)
-		case b.Key == p.address && p.resolver.labelOf(b.Destination, topology.RoleWork).Role == topology.RoleFailed:
+		case b.Key == p.address && p.resolver.queueLabel(b.Destination, topology.RoleWork).Role == topology.RoleFailed:
 			p.queue(b.Destination) // where its failures go
 		case b.Key == p.address:
 			// The queue itself, its successor, or its dead-letter queue: what else the
@@ -136,13 +139,16 @@ func (r *orphans) plane(legacy string) {
 	needed := Plane(r.want.Name, r.state, legacy)
 	if backoff, leaves := r.leaving(legacy); leaves {
 		for key := range needed { // the loop that its failures leave is retired like any other
-			l := r.labelOf(key.Name, topology.RoleWork)
+			l := r.queueLabel(key.Name, topology.RoleWork)
+			if key.Kind == topology.KindExchange {
+				l = r.exchangeLabel(key.Name)
+			}
 			if l.Backoff == backoff && (l.Role == topology.RoleFailed || l.Role == topology.RoleRetry) {
 				delete(needed, key)
 			}
 		}
 		for _, b := range r.state.Have.Bindings {
-			if r.labelOf(b.Source, topology.RoleBusiness).Backoff == backoff || r.routes.governs(b) {
+			if r.exchangeLabel(b.Source).Backoff == backoff || r.routes.governs(b) {
 				delete(needed, topology.Key{Kind: topology.KindBinding, Name: b.Identity()})
 			}
 		}
@@ -156,7 +162,7 @@ func (r *orphans) plane(legacy string) {
 		}
 	}
 	for key := range needed {
-		l := r.labelOf(key.Name, topology.RoleWork)
+		l := r.queueLabel(key.Name, topology.RoleWork)
 		_, inFile := exchanges[topology.RetryExchangeName(r.want.Name, l.Backoff)]
 		if key.Kind != topology.KindQueue || l.Role != topology.RoleRetry || !inFile {
 			r.kept[key] = true
@@ -211,7 +217,7 @@ func (r *orphans) address(w topology.WorkQueue) {
 // unroutable queue, and is not lost.
 func (r *resolver) circulates() bool {
 	return slices.ContainsFunc(r.state.Have.Queues, func(q topology.Queue) bool {
-		role := r.labelOf(q.Name, topology.RoleWork).Role
+		role := r.queueLabel(q.Name, topology.RoleWork).Role
 		return r.owns(q.Arguments) && (role == topology.RoleFailed || role == topology.RoleRetry) && r.held(q.Name) > 0
 	})
 }

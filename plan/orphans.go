@@ -79,7 +79,7 @@ func (r *orphans) collect() {
 	exchanges := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
 	for _, e := range r.state.Have.Exchanges {
 		if _, wanted := exchanges[e.Name]; !wanted && r.owns(e.Arguments) && !r.switches(e.Name) {
-			e.Label = r.labelOf(e.Name, topology.RoleBusiness)
+			e.Label = r.exchangeLabel(e.Name)
 			r.found.Exchanges = append(r.found.Exchanges, e)
 			if keeps && leadsBack(e.Label) || r.keptLoop(e.Label) || r.waits[e.Name] > 0 ||
 				r.keeps(topology.KindExchange, e.Name) ||
@@ -95,7 +95,7 @@ func (r *orphans) collect() {
 		id := r.matched.ids[i]
 		if r.owns(b.Arguments) && !r.matched.wanted[id] && !r.switches(b.Source) && !r.switches(b.Destination) &&
 			!r.routes.governs(b) {
-			b.Label = r.labelOf(b.Source, topology.RoleBusiness)
+			b.Label = r.exchangeLabel(b.Source)
 			r.found.Bindings = append(r.found.Bindings, b)
 			if returns && !found[b.Destination] && r.returns(b) && circulates() {
 				leaving = append(leaving, text.Name(b.Destination))
@@ -155,7 +155,7 @@ func (r *orphans) queues() []topology.Queue {
 		if queues[q.Name] || !r.owns(q.Arguments) {
 			continue
 		}
-		q.Label = r.labelOf(q.Name, topology.RoleWork)
+		q.Label = r.queueLabel(q.Name, topology.RoleWork)
 		if r.keeps(topology.KindQueue, q.Name) || r.unfinished(q.Name) {
 			r.found.Queues = append(r.found.Queues, q)
 			r.stay.Queues = append(r.stay.Queues, q)
@@ -196,7 +196,7 @@ func (r *orphans) retireFailed(q topology.Queue) {
 	goes := !slices.ContainsFunc(r.want.Exchanges, func(e topology.Exchange) bool {
 		return e.Name == topology.FailedExchangeName(r.want.Name)
 	})
-	if !is || goes { // without a work queue in the file its messages have no other backoff
+	if !is || goes || r.working[q.Name] { // without a work queue in the file its messages have no other backoff
 		return
 	}
 	u := r.usage(q.Name)
@@ -341,19 +341,68 @@ func (r *resolver) owns(args topology.Arguments) bool {
 	return ok && owner == r.want.Name
 }
 
-// labelOf says by its name what an object is for that is not in the file, role
-// for one that was declared.
-func (r *resolver) labelOf(name string, role topology.Role) topology.Label {
-	return labelOf(r.want.Name, name, role)
-}
-
-// labelOf says by its name what an object of a topology is for, role for one that is
-// not named like a generated object.
-func labelOf(top, name string, role topology.Role) topology.Label {
-	if label, generated := topology.LabelOf(top, name); generated {
+// queueLabel says by its name what a queue is for that is not in the file, role for one that is not
+// named like a generated queue, or is a work queue.
+func (r *resolver) queueLabel(name string, role topology.Role) topology.Label {
+	if label, generated := topology.QueueLabelOf(r.want.Name, name); generated && !r.working[name] {
 		return label
 	}
 	return topology.Label{Role: role, Queue: name}
+}
+
+// exchangeLabel says what an exchange is for: by its name, unless it is one of the file, or a retry
+// exchange is not of its type.
+func (r *resolver) exchangeLabel(name string) topology.Label {
+	if label, generated := topology.ExchangeLabelOf(r.want.Name, name); generated && !r.business[name] {
+		return label
+	}
+	return topology.Label{Role: topology.RoleBusiness, Queue: name}
+}
+
+// generates reports whether an exchange is one of those that lead messages
+// through the loop: what only they lead to a queue has no publisher.
+func (r *resolver) generates(exchange string) bool {
+	return r.exchangeLabel(exchange).Role != topology.RoleBusiness
+}
+
+// foundWork returns the queues that the broker shows to be work queues of a topology, whatever
+// their names: failed messages return to them, or dlxctl gives them their dead-lettering.
+func foundWork(top string, state topology.State) map[string]bool {
+	out := map[string]bool{}
+	for _, b := range state.Have.Bindings {
+		if b.Source == topology.ReturnExchangeName(top) && b.Key == topology.AddressKey(b.Destination) {
+			out[b.Destination] = true
+		}
+	}
+	for _, q := range state.Have.Queues {
+		if q.Arguments[topology.ArgDeadLetterExchange] == topology.FailedExchangeName(top) {
+			out[q.Name] = true
+		}
+	}
+	for _, p := range state.Have.Policies {
+		if queue, is := strings.CutPrefix(p.Name, topology.PolicyName(top, "")); is {
+			out[queue] = true
+		}
+	}
+	return out
+}
+
+// foundBusiness returns the exchanges that are named like retry exchanges of a topology, and are
+// none: those of the file, and those that are of another type.
+func foundBusiness(want topology.Compiled, state topology.State) map[string]bool {
+	out := map[string]bool{}
+	for _, e := range state.Have.Exchanges {
+		label, _ := topology.ExchangeLabelOf(want.Name, e.Name)
+		if label.Backoff != "" && e.Type != topology.Headers && !topology.IsOutageQueueName(want.Name, e.Name) {
+			out[e.Name] = true
+		}
+	}
+	for _, e := range want.Exchanges {
+		if label, _ := topology.ExchangeLabelOf(want.Name, e.Name); label.Backoff != "" {
+			out[e.Name] = e.Label.Role == topology.RoleBusiness
+		}
+	}
+	return out
 }
 
 // drift lists what no file declares and what touches the topology: bindings without an

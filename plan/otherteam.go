@@ -34,7 +34,7 @@ func (r *resolver) otherTeam() (f findings) {
 	wanted := namesOf(r.want.Queues, func(q topology.Queue) string { return q.Name })
 	var missing []string
 	for _, q := range r.state.Have.Queues {
-		if !r.owns(q.Arguments) || r.labelOf(q.Name, topology.RoleWork).Role != topology.RoleWork {
+		if !r.owns(q.Arguments) || r.queueLabel(q.Name, topology.RoleWork).Role != topology.RoleWork {
 			continue
 		}
 		if wanted[q.Name] {
@@ -69,7 +69,7 @@ func (r *resolver) unlisted() (f findings) {
 			slices.ContainsFunc(r.want.WorkQueues, func(w topology.WorkQueue) bool { return w.Replaces == name }) {
 			continue
 		}
-		label, generated := topology.LabelOf(r.want.Name, name)
+		label, generated := topology.QueueLabelOf(r.want.Name, name)
 		others := label.Role == topology.RoleDeadLetter && label.Queue != "" // may be of another team
 		if !generated || others {
 			generated = slices.ContainsFunc(r.state.Have.Bindings, func(b topology.Binding) bool {

@@ -69,7 +69,6 @@ func isOwn(b topology.Binding, w topology.WorkQueue) bool {
 // isRouted reports whether an exchange that dlxctl did not generate leads to a queue of the broker.
 func (r *resolver) isRouted(queue string) bool {
 	return slices.ContainsFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
-		return b.DestinationType == topology.ToQueue && b.Destination == queue &&
-			labelOf(r.want.Name, b.Source, topology.RoleBusiness).Role == topology.RoleBusiness
+		return b.DestinationType == topology.ToQueue && b.Destination == queue && !r.generates(b.Source)
 	})
 }

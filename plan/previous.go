@@ -29,7 +29,8 @@ func (r *resolver) previousDeadLetterQueue(q topology.Queue) bool {
 		_, known := r.works[strings.TrimPrefix(b.Key, topology.AddressKey(""))]
 		serves, bound = serves || known || matches && b.Key == topology.AddressKey(q.Name), true
 	}
-	label, generated := topology.LabelOf(r.want.Name, q.Name)
+	label, generated := topology.QueueLabelOf(r.want.Name, q.Name)
+	generated = generated && !r.working[q.Name]
 	switch {
 	case bound:
 		return serves
@@ -90,6 +91,7 @@ func PreviousDeadLetterQueues(want topology.Compiled, state topology.State) []st
 		want: want, state: state,
 		works:    byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
 		existing: byName(state.Have.Queues, func(q topology.Queue) string { return q.Name }),
+		working:  foundWork(want.Name, state),
 	}
 	inFile := namesOf(want.Queues, func(q topology.Queue) string { return q.Name })
 	var out []string

@@ -167,7 +167,7 @@ func (r *resolver) generated(found map[protectionKey]*protection, permitted []to
 		if wanted[q.Name] || !r.owns(q.Arguments) {
 			continue
 		}
-		q.Label = r.labelOf(q.Name, listed[q.Name])
+		q.Label = r.queueLabel(q.Name, listed[q.Name])
 		if r.previousDeadLetterQueue(q) {
 			q.Label.Role = topology.RoleDeadLetter
 		}

@@ -53,6 +53,7 @@ type resolved struct {
 	usage     func(queue string) topology.Usage
 	delays    func(topology.Queue) bool
 	routed    map[string]bool
+	generates func(exchange string) bool
 	consulted consulted
 
 	present func() *present // all that was found
@@ -126,6 +127,7 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 		drift:          r.drift(),
 		queueArguments: queues.found, exchangeArguments: exchanges.found,
 		bindings: r.state.Have.Bindings, usage: r.usage, delays: r.delays(), consulted: r.consulted, desk: r.desk,
+		generates: r.generates,
 	}
 	out.want = want
 	out.want.Exchanges, out.have.Exchanges = append(exchanges.want, orphans.stay.Exchanges...),
@@ -160,6 +162,9 @@ type resolver struct {
 	works map[string]topology.WorkQueue
 	// existing are the queues that were found, by name.
 	existing map[string]topology.Queue
+	// working are the queues that were found to be work queues; see [foundWork]. business are the
+	// exchanges that are not generated; see [foundBusiness].
+	working, business map[string]bool
 	// desk is what the desk has on the broker. It is not part of state.
 	desk desk
 	// limits are those arguments of queues that exist which their wanted policies stand for, by
@@ -191,7 +196,8 @@ func newResolver(want topology.Compiled, state topology.State) *resolver {
 		stray:    stray,
 		works:    byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
 		existing: existing,
-		attach:   byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
+		working:  foundWork(want.Name, state), business: foundBusiness(want, state),
+		attach: byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
 	}
 	r.attachMatches()
 	return r

@@ -113,18 +113,39 @@ const (
 	deskMarkSuffix      = "/desk"
 )
 
-// LabelOf returns the Label that the name of a generated exchange or queue implies. It reports
-// false for a name that no function of this file makes. It does not know the objects of the
-// topology: a work queue that is named like a generated object is taken for that.
-func LabelOf(topology, name string) (Label, bool) {
+// QueueLabelOf returns the Label that the name of a generated queue implies. It reports false for a
+// name that no function of this file gives a queue. It does not know the objects of the topology:
+// a work queue that is named like a generated queue is taken for that.
+func QueueLabelOf(topology, name string) (Label, bool) {
 	switch name {
 	case UnroutableName(topology):
 		return Label{Role: RoleUnroutable}, true
 	case DeadLetterName(topology):
 		return Label{Role: RoleDeadLetter}, true
+	}
+	if label, ok := DelayOf(topology, name); ok {
+		return label, true
+	}
+	if queue, ok := strings.CutSuffix(name, deadSuffix); ok {
+		return Label{Role: RoleDeadLetter, Queue: queue}, true
+	}
+	if backoff, ok := RetryBackoff(topology, name); ok {
+		return Label{Role: RoleRetry, Backoff: backoff}, true
+	}
+	if backoff, ok := FailedBackoff(topology, name); ok {
+		return Label{Role: RoleFailed, Backoff: backoff}, true
+	}
+	return Label{}, false
+}
+
+// ExchangeLabelOf is [QueueLabelOf] for an exchange.
+func ExchangeLabelOf(topology, name string) (Label, bool) {
+	switch name {
+	case UnroutableName(topology):
+		return Label{Role: RoleUnroutable}, true
 	case ReturnExchangeName(topology):
 		return Label{Role: RoleReturn}, true
-	case NextExchangeName(DeadLetterName(topology)):
+	case DeadLetterName(topology), NextExchangeName(DeadLetterName(topology)):
 		return Label{Role: RoleDeadLetter}, true
 	case FailedExchangeName(topology), NextExchangeName(FailedExchangeName(topology)),
 		AnyFailedExchangeName(topology), NextExchangeName(AnyFailedExchangeName(topology)):
@@ -133,22 +154,15 @@ func LabelOf(topology, name string) (Label, bool) {
 	if label, ok := DelayOf(topology, name); ok {
 		return label, true
 	}
-	if queue, ok := strings.CutSuffix(name, deadSuffix); ok {
-		return Label{Role: RoleDeadLetter, Queue: queue}, true
-	}
-	rest, generated := strings.CutPrefix(name, topology+".")
-	backoff, _, _ := strings.Cut(rest, ".")
-	switch {
-	case IsRetryQueueName(topology, name):
+	if IsOutageQueueName(topology, name) { // its exchange has the same name
+		backoff, _ := RetryBackoff(topology, name)
 		return Label{Role: RoleRetry, Backoff: backoff}, true
-	case generated && strings.HasSuffix(name, failedSuffix):
-		return Label{Role: RoleFailed, Backoff: backoff}, true
-	case generated && (strings.HasSuffix(name, retryExchangeSuffix) ||
-		strings.HasSuffix(name, NextExchangeName(retryExchangeSuffix))):
-		return Label{Role: RoleRetry, Backoff: backoff}, true
-	default:
-		return Label{}, false
 	}
+	if retry := strings.TrimSuffix(name, nextSuffix); IsRetryExchangeName(topology, retry) {
+		backoff := strings.TrimPrefix(strings.TrimSuffix(retry, retryExchangeSuffix), topology+".")
+		return Label{Role: RoleRetry, Backoff: backoff}, true
+	}
+	return Label{}, false
 }
 
 // UnroutableName names the exchange and the queue for messages that the processor cannot

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/topology"
@@ -32,18 +31,24 @@ func TestGeneratedNamesHaveAnInverse(t *testing.T) {
 				Queue: top + "-" + queue + ".in",
 			},
 		} {
-			got, generated := topology.LabelOf(top, name)
-			if d := cmp.Diff(want, got); d != "" || !generated {
-				t.Fatalf("%s is generated: %v, for (-want +got):\n%s", name, generated, d)
+			exchange, isExchange := topology.ExchangeLabelOf(top, name)
+			queue, isQueue := topology.QueueLabelOf(top, name)
+			if isExchange && exchange != want || isQueue && queue != want || !isExchange && !isQueue {
+				t.Fatalf("%s is for %+v, not for the exchange %+v or the queue %+v", name, want, exchange, queue)
 			}
 		}
 		for _, name := range []string{
 			queue, topology.LockName(top), topology.SwitchExchangeName(top, queue),
-			"other-" + queue + ".failed",
+			"other-" + queue + ".failed", top + ".dlx", top + ".a.b.dlx", top + ".a.b.failed",
 		} {
-			if got, generated := topology.LabelOf(top, name); generated {
-				t.Fatalf("%s is taken for %+v", name, got)
+			exchange, isExchange := topology.ExchangeLabelOf(top, name)
+			queue, isQueue := topology.QueueLabelOf(top, name)
+			if isExchange || isQueue {
+				t.Fatalf("%s is taken for the exchange %+v or the queue %+v", name, exchange, queue)
 			}
+		}
+		if got, generated := topology.ExchangeLabelOf(top, topology.DeadLetterQueueName(queue+".x")); generated {
+			t.Fatalf("an exchange that is named like a dead-letter queue is taken for %+v", got)
 		}
 	})
 }

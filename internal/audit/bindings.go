@@ -290,7 +290,7 @@ func exchangeUnbound() check {
 			return Finding{}, false
 		}
 		if owner, marked := topology.Owner(e.Arguments); marked {
-			if _, generated := topology.LabelOf(owner, e.Name); generated {
+			if _, generated := topology.ExchangeLabelOf(owner, e.Name); generated {
 				return Finding{}, false // bound while the route of failures changes
 			}
 		}

@@ -87,7 +87,7 @@ func checkAdopted(t *testing.T, x brokertest.Target) {
 		}
 	}
 	for i, e := range want.Exchanges {
-		_, generated := topology.LabelOf(want.Name, e.Name)
+		_, generated := topology.ExchangeLabelOf(want.Name, e.Name)
 		if !generated && !strings.HasPrefix(e.Name, "amq.") {
 			want.Exchanges[i].Label.Role = topology.RoleBusiness
 		}

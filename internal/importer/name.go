@@ -118,10 +118,11 @@ func clash(name, object string, args topology.Arguments) bool {
 		topology.NextExchangeName(topology.FailedExchangeName(name)),
 		topology.NextExchangeName(topology.DeadLetterName(name)),
 	}
+	_, failed := topology.FailedBackoff(name, object)
 	for _, backoff := range []string{standardBackoff, handBackoff} {
 		retry := topology.RetryExchangeName(name, backoff)
-		fixed = append(fixed, topology.FailedQueueName(name, backoff), retry, topology.NextExchangeName(retry))
+		fixed = append(fixed, retry, topology.NextExchangeName(retry))
 	}
-	return slices.Contains(fixed, object) || topology.IsRetryQueueName(name, object) ||
+	return slices.Contains(fixed, object) || topology.IsRetryQueueName(name, object) || failed ||
 		topology.IsSwitchName(name, object) || strings.HasPrefix(object, topology.HoldName(name, ""))
 }

@@ -48,7 +48,7 @@ func TestDelay(t *testing.T) {
 		goesTo[value] = b.Destination
 	}
 	for _, q := range slices.Concat(c.Queues, native.Queues) {
-		label, is := topology.LabelOf("shop", q.Name)
+		label, is := topology.QueueLabelOf("shop", q.Name)
 		if label.Role != q.Label.Role || label.Delay != q.Label.Delay {
 			t.Errorf("the name %s stands for %v, not for %v", q.Name, label, q.Label)
 		}

@@ -90,6 +90,11 @@ func (n *names) declaredQueues() {
 		if n.spec.Name != "" && q.Name == topology.DeadLetterName(n.spec.Name) {
 			what = "the shared dead-letter queue"
 		}
+		if backoff, failed := topology.FailedBackoff(n.spec.Name, q.Name); failed && !q.External {
+			// Also of a backoff that does not exist: apply moves what is in such a queue to other
+			// queues once the file has neither.
+			what = "the failed queue of backoff " + backoff
+		}
 		n.once(first, q.Pos, "queue", q.Name, "remove one", what)
 	}
 }

@@ -26,7 +26,11 @@ func TestCheckNames(t *testing.T) {
 	}{
 		"ordinary names": {
 			[]Exchange{{Name: "events", Pos: at(1)}},
-			[]Queue{queue(2, "billing", "billing.dead"), queue(3, "events", "shop.dead"), queue(4, "shop.orders.failed", "x")},
+			[]Queue{
+				queue(2, "billing", "billing.dead"), queue(3, "events", "shop.dead"),
+				queue(4, "shop.orders.in.failed", "shop.unused.failed"),
+				{Name: "shop.orders.failed", External: true, Dead: Dead{Queue: "x"}, Pos: at(5)},
+			},
 			nil,
 		},
 		"a queue declared twice": {
@@ -71,7 +75,7 @@ func TestCheckNames(t *testing.T) {
 			[]Queue{
 				queue(1, "shop.dead", "d"), queue(2, "shop.unroutable", "d"), queue(3, "shop.lock", "d"),
 				queue(4, "shop.standard.failed", "d"), queue(5, "shop.unused.retry.1m", "d"),
-				queue(6, "shop.parked", "d"), queue(7, "shop.desk.orders", "d"),
+				queue(6, "shop.parked", "d"), queue(7, "shop.desk.orders", "d"), queue(8, "shop.unused.failed", "d"),
 			},
 			[]string{
 				`f.yaml:1:5: queue "shop.dead" has the name that dlxctl uses for the shared dead-letter queue; rename it, or the topology`,
@@ -81,6 +85,7 @@ func TestCheckNames(t *testing.T) {
 				`f.yaml:5:5: queue "shop.unused.retry.1m" has the name that dlxctl uses for a retry queue; rename it, or the topology`,
 				`f.yaml:6:5: queue "shop.parked" has the name that dlxctl uses for the messages that dlxctl desk parks; rename it, or the topology`,
 				`f.yaml:7:5: queue "shop.desk.orders" has the name that dlxctl uses for the queues of dlxctl desk; rename it, or the topology`,
+				`f.yaml:8:5: queue "shop.unused.failed" has the name that dlxctl uses for the failed queue of backoff unused; rename it, or the topology`,
 			},
 		},
 		"a dead-letter queue declared by hand": {

@@ -88,7 +88,7 @@ func (s *Survey) roleByMark(q *Queue) (topology.Role, bool) {
 	owner, marked := topology.Owner(q.Arguments)
 	label := q.Label.Role
 	if marked && label == "" {
-		generated, ok := topology.LabelOf(owner, q.Name)
+		generated, ok := topology.QueueLabelOf(owner, q.Name)
 		switch {
 		case q.DeadLetters && q.To.Exchange == topology.FailedExchangeName(owner):
 			label = topology.RoleWork // whatever its name
