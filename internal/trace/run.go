@@ -308,12 +308,15 @@ func (j *journey) wait(at stopFrom) {
 	s := &j.stops[at.index]
 	ttl, limited := j.ttl(s.Queue, at.expiration)
 	delayed, isDelayed := j.delayed(s.Queue)
+	deletion, isDeleted := j.deletion(s)
 	switch {
 	case isDelayed:
 		j.end(s, Kept, Unknown, delayed)
 	case limited:
 		s.Wait = ttl
 		j.die(at, Waited, route.Expired)
+	case isDeleted:
+		j.end(s, Kept, deletion.Kind, deletion.Why)
 	case s.Role == topology.RoleDeadLetter, s.Role == topology.RoleParked:
 		j.end(s, Kept, DeadLetter, "")
 	case s.Role == topology.RoleUnroutable:
@@ -323,6 +326,27 @@ func (j *journey) wait(at stopFrom) {
 	default:
 		j.end(s, Kept, Stays, "")
 	}
+}
+
+// deletion says how a message ends in a queue for dead letters that RabbitMQ deletes with what it
+// holds. It reports false for any other queue. A consumer keeps a queue from that, or its end
+// brings it about.
+func (j *journey) deletion(s *Stop) (End, bool) {
+	if s.Role != topology.RoleDeadLetter && s.Role != topology.RoleUnroutable {
+		return End{}, false
+	}
+	q := j.queues[s.Queue]
+	for _, l := range policy.Losses(q, policy.Effective(j.in.State, q)) {
+		if !l.Deletes() {
+			continue
+		}
+		kind := Lost
+		if l.Argument == policy.AutoDelete || j.in.State.Usage[s.Queue].MayBeConsumed() {
+			kind = Unknown
+		}
+		return End{kind, "the queue " + l.String()}, true
+	}
+	return End{}, false
 }
 
 // delayed says what becomes of a message in a queue of a delay that the processor reads. It reports

@@ -166,6 +166,36 @@ func TestLiveConsumersDecide(t *testing.T) {
 	}
 }
 
+// TestADeadLetterQueueThatIsDeleted has a dead-letter queue that does not keep its messages: trace
+// does not say that they stay.
+func TestADeadLetterQueueThatIsDeleted(t *testing.T) {
+	t.Parallel()
+	c := spectest.Compile(t, `version: 1
+name: shop
+queues:
+  - {name: q, backoff: none, dead: {queue: expires, arguments: {x-expires: 1000}}}
+  - {name: r, backoff: none, dead: {queue: by-policy}}
+  - {name: s, backoff: none, dead: {queue: auto, external: true}}
+`)
+	state := topology.State{Have: c.Topology}
+	state.Have.Queues = append(state.Have.Queues[:len(state.Have.Queues):len(state.Have.Queues)],
+		topology.Queue{Name: "auto", Durable: true, AutoDelete: true})
+	state.Have.Policies = []topology.Policy{{
+		Name: "p", Pattern: "^by-policy$", ApplyTo: "queues",
+		Definition: topology.Arguments{topology.KeyExpires: int64(5000)},
+	}}
+	for key, want := range map[string]string{
+		"q": "expires kept, lost", "r": "by-policy kept, lost", "s": "auto kept, unknown",
+	} {
+		got := ways(trace.Run(trace.Input{
+			State: state, Key: key, Failures: trace.Always, Cause: trace.Rejected, Files: []topology.Compiled{c},
+		}))
+		if d := cmp.Diff([]string{"0s " + key + " failed by rejected", "0s " + want}, got); d != "" {
+			t.Errorf("the way (-want +got):\n%s", d)
+		}
+	}
+}
+
 // TestAMissingBindingEndsInTheUnroutableQueue has a message that the processor counts, and that the
 // broker returns.
 func TestAMissingBindingEndsInTheUnroutableQueue(t *testing.T) {
