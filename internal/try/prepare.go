@@ -104,8 +104,8 @@ func (t *trial) shorten() {
 		if short, isRetry := tried[q.Name]; isRetry && q.Label.Role == topology.RoleRetry {
 			t.topology.Queues[i].Arguments = q.Arguments.With(topology.ArgMessageTTL, short.Milliseconds())
 		}
-		if q.Label.Role == topology.RoleDeadLetter && q.Arguments.HasAny(topology.ArgMessageTTL) {
-			t.topology.Queues[i].Arguments = q.Arguments.Without(topology.ArgMessageTTL)
+		if q.Label.Role == topology.RoleDeadLetter && q.Arguments.HasAny(topology.ArgMessageTTL, topology.ArgExpires) {
+			t.topology.Queues[i].Arguments = q.Arguments.Without(topology.ArgMessageTTL, topology.ArgExpires)
 			t.note("queue %s keeps its dead letters here, to be counted", text.Name(q.Name))
 		}
 	}

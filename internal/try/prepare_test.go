@@ -57,9 +57,9 @@ func TestDelaysAreDivided(t *testing.T) {
 // A trial counts dead letters, also those that the broker would delete.
 func TestDeadLettersStay(t *testing.T) {
 	t.Parallel()
-	tr := prepared(t, "queues: [{name: q, backoff: none, dead: {queue: gone, arguments: {x-message-ttl: 0}}}]\n", 0)
+	tr := prepared(t, "queues: [{name: q, backoff: none, dead: {queue: gone, arguments: {x-message-ttl: 0, x-expires: 9}}}]\n", 0)
 	i := slices.IndexFunc(tr.topology.Queues, func(q topology.Queue) bool { return q.Name == "gone" })
-	if tr.topology.Queues[i].Arguments.HasAny(topology.ArgMessageTTL) || len(tr.notes) != 1 {
+	if tr.topology.Queues[i].Arguments.HasAny(topology.ArgMessageTTL, topology.ArgExpires) || len(tr.notes) != 1 {
 		t.Errorf("%v, with the notes %q", tr.topology.Queues[i].Arguments, tr.notes)
 	}
 }

@@ -115,7 +115,9 @@ func (t *Try) in(ctx context.Context, session *apply.Session, tr trial, h *Host)
 func applied(ctx context.Context, s *apply.Session) error {
 	q := &quiet{}
 	r := apply.Runner{Session: s, Reporter: q}
-	r.Options.Allow = plan.Allow(topology.UncountedNack) // the consumers of a trial requeue by basic.reject
+	// The virtual host was empty and is locked: the only messages in it are those of the trial. Its
+	// consumers requeue by basic.reject.
+	r.Options.Allow = plan.Allow(topology.Hazards()...)
 	err := r.Run(ctx)
 	if errors.Is(err, plan.ErrBlocked) || errors.Is(err, plan.ErrHazard) {
 		var text strings.Builder
