@@ -95,7 +95,7 @@ func (p Plan) ways(allow []Consent) string {
 	}
 	for _, c := range p.refusals(allow)[topology.LosesMessages] {
 		if remedy := remedy(c); remedy != "" {
-			return remedy + ". " + out
+			return strings.ToUpper(remedy[:1]) + remedy[1:] + ". " + out // it begins a sentence
 		}
 	}
 	return out

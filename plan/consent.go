@@ -212,19 +212,40 @@ func ofReplacements() []topology.Hazard {
 	return []topology.Hazard{topology.DropsRouting, topology.StopsConsumers, topology.UncountedNack}
 }
 
+// concerned returns those of changes that have the hazard of a consent, or may turn out to have it,
+// and that it covers.
+func (c Consent) concerned(changes []Change) []Change {
+	var out []Change
+	for _, d := range changes {
+		concerns := slices.Contains(d.Hazards, c.Hazard) ||
+			d.ReplacesQueue() && slices.Contains(ofReplacements(), c.Hazard)
+		if concerns && (c.Object == "" || slices.Contains(d.objects(), c.Object)) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// Narrowed returns allow with a consent for each object of p that it concerns, in place of one for
+// every change: what was said of p allows nothing that only a later plan has.
+func (p Plan) Narrowed(allow []Consent) []Consent {
+	var out []Consent
+	for _, a := range allow {
+		if a.Object != "" {
+			out = append(out, a)
+		} else {
+			out = append(out, narrow(a.concerned(p.Changes), a.Hazard)...)
+		}
+	}
+	return out
+}
+
 // Notes says what a person should know of the consents that were given for p: which
 // allow more than one object, and which allow nothing.
 func (p Plan) Notes(allow []Consent) []string {
 	var out []string
 	for _, a := range allow {
-		var concerned []Change
-		for _, c := range append(slices.Clone(p.Changes), p.Drift...) {
-			concerns := slices.Contains(c.Hazards, a.Hazard) ||
-				c.ReplacesQueue() && slices.Contains(ofReplacements(), a.Hazard)
-			if concerns && (a.Object == "" || slices.Contains(c.objects(), a.Object)) {
-				concerned = append(concerned, c)
-			}
-		}
+		concerned := a.concerned(append(slices.Clone(p.Changes), p.Drift...))
 		switch {
 		case a.Object == "" && len(concerned) == 0:
 			out = append(out, fmt.Sprintf("%s allows this hazard for every change; to allow it for one object: %s=NAME",

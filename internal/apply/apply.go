@@ -126,6 +126,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		return refused
 	}
 	r.skips = refused != nil
+	r.Options.Allow = p.Narrowed(r.Options.Allow) // what later plans add was not shown
 	todo, replaced := plan.Allowed(p, r.Options.Allow), p.Replacements(r.Options.Allow)
 	if !todo.Empty() || len(replaced) > 0 {
 		if err := r.confirm(ctx, p, replaced); err != nil {
@@ -156,9 +157,11 @@ func (r *Runner) Run(ctx context.Context) error {
 			return errors.Join(unreplaced, err)
 		}
 		// Messages of the tiers may be in a queue now that is to be deleted as well.
-		if late := plan.Check(last, r.Options.Allow); late != nil && refused == nil {
-			return errors.Join(unreplaced, unfinished("the retired tiers are deleted, but %w", late))
+		late := plan.Skipped(last, r.Options.Allow, "the retired tiers are deleted")
+		if late != nil && refused == nil {
+			return errors.Join(unreplaced, &UnfinishedError{late})
 		}
+		p = last
 	}
 	if len(r.done)+len(replaced) > 0 {
 		r.Reporter.Unprocessed(r.last.Unprocessed)

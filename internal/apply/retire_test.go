@@ -42,16 +42,11 @@ func (h hooks) Result(line string) {
 func (hooks) Unprocessed([]plan.Unprocessed) {}
 func (h hooks) Notice(string)                { h.waits() }
 
-// destroy destroys the topology of the stage as clear does.
-func (s *stage) destroy(t *testing.T, target brokertest.Target, wait time.Duration, during hooks, queue string) {
-	t.Helper()
-	s.clear(t, target, plan.Nothing(load(t, s.file("a"))), (*apply.Runner).Destroy, wait, during, queue)
-}
-
-// clear carries out a run for want with the consent drops-routing. It fails the test unless the
-// run is unfinished, and names the consent that a queue needs.
+// clear carries out a run for want with consent to hazards. It fails the test unless the run is
+// unfinished, and names the consent that a queue needs.
 func (s *stage) clear(t *testing.T, target brokertest.Target, want topology.Compiled,
 	run func(*apply.Runner, context.Context) error, wait time.Duration, during hooks, queue string,
+	hazards ...topology.Hazard,
 ) {
 	t.Helper()
 	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
@@ -64,7 +59,7 @@ func (s *stage) clear(t *testing.T, target brokertest.Target, want topology.Comp
 	}
 	defer session.Close()
 	runner := apply.Runner{
-		Session: session, Wait: wait, Options: plan.Options{Allow: plan.Allow(topology.DropsRouting)}, Reporter: during,
+		Session: session, Wait: wait, Options: plan.Options{Allow: plan.Allow(hazards...)}, Reporter: during,
 	}
 	var unfinished *apply.UnfinishedError
 	err = run(&runner, t.Context())
@@ -74,32 +69,41 @@ func (s *stage) clear(t *testing.T, target brokertest.Target, want topology.Comp
 }
 
 // A message that reaches a queue after the count by which the queue was to be deleted stays there,
-// and the run ends with the consent that the queue needs.
+// and the run ends with the consent that the queue needs. A consent without a name is one to the
+// plan that was shown, in which the queue was empty.
 func TestAMessageArrivesAfterTheCount(t *testing.T) {
 	t.Parallel()
-	target := brokertest.VHost(t)
-	s := newStage(t, "quorum", target, target, target)
-	const tier = "shop.a.retry.1m"
-	unroutable := topology.UnroutableName("shop")
-	ch := target.Confirming(t)
-	brokertest.PublishConfirmed(t, ch, "", tier, amqp091.Publishing{Body: []byte("waits")})
-	emptied, late := false, false
-	s.destroy(t, target, time.Minute, hooks{
-		waits: func() {
-			if _, err := ch.QueuePurge(tier, false); err != nil {
-				t.Error(err)
+	for name, hazards := range map[string][]topology.Hazard{
+		"no consent":             {topology.DropsRouting},
+		"consent without a name": {topology.DropsRouting, topology.LosesMessages},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := brokertest.VHost(t)
+			s := newStage(t, "quorum", target, target, target)
+			const tier = "shop.a.retry.1m"
+			unroutable := topology.UnroutableName("shop")
+			ch := target.Confirming(t)
+			brokertest.PublishConfirmed(t, ch, "", tier, amqp091.Publishing{Body: []byte("waits")})
+			emptied, late := false, false
+			s.clear(t, target, plan.Nothing(load(t, s.file("a"))), (*apply.Runner).Destroy, time.Minute, hooks{
+				waits: func() {
+					if _, err := ch.QueuePurge(tier, false); err != nil {
+						t.Error(err)
+					}
+					emptied = true
+				},
+				writes: func() {
+					if emptied && !late {
+						late = true
+						brokertest.PublishConfirmed(t, ch, "", unroutable, amqp091.Publishing{Body: []byte("late")})
+					}
+				},
+			}, unroutable, hazards...)
+			if n := brokertest.Ready(t, ch, unroutable); n != 1 || !late {
+				t.Errorf("%s has %d messages, one was sent: %t", unroutable, n, late)
 			}
-			emptied = true
-		},
-		writes: func() {
-			if emptied && !late {
-				late = true
-				brokertest.PublishConfirmed(t, ch, "", unroutable, amqp091.Publishing{Body: []byte("late")})
-			}
-		},
-	}, unroutable)
-	if n := brokertest.Ready(t, ch, unroutable); n != 1 || !late {
-		t.Errorf("%s has %d messages, one was sent: %t", unroutable, n, late)
+		})
 	}
 }
 
@@ -263,7 +267,7 @@ func TestARunNamesWhatWasUsedMeanwhile(t *testing.T) {
 					}
 				},
 				results: func(line string) { results += line + "\n" },
-			}, failed)
+			}, failed, topology.DropsRouting)
 			if n := brokertest.Ready(t, ch, failed); n != 1 || !late {
 				t.Errorf("%s has %d messages, one was sent: %t", failed, n, late)
 			}
