@@ -239,6 +239,29 @@ func TestAFailedQueueNamesItsRemedy(t *testing.T) {
 	}
 }
 
+// A failed queue whose backoff leaves the file together with a queue says where the messages of
+// that queue go, and the plan needs the rights to move them.
+func TestTheFailuresOfAQueueThatLeaves(t *testing.T) {
+	t.Parallel()
+	have := loaded(t, "version: 1\nname: shop\nbackoff: {a: {tiers: [1s]}, b: {tiers: [1s]}}\nqueues: [{name: q, backoff: a}, {name: r, backoff: a}]\n")
+	want := loaded(t, "version: 1\nname: shop\nbackoff: {b: {tiers: [1s]}}\nqueues: [{name: r, backoff: b}]\n")
+	p := plan.Make(want,
+		topology.State{Version: "4.0.5", Have: have.Topology, Usage: map[string]topology.Usage{"shop.a.failed": {Ready: 2}}},
+		plan.Options{})
+	const warning = "apply moves them to the current backoff of their queue; those of q, which the file no longer has, go to shop.unroutable, unless 'dlxctl process --until-empty' runs first with the file that has the backoff a; to delete it"
+	if !strings.Contains(text(t, p), warning) {
+		t.Errorf("the plan is\n%s", text(t, p))
+	}
+	for _, right := range []plan.Right{
+		{plan.Read, topology.KindQueue, "shop.a.failed"}, {plan.Write, topology.KindExchange, "shop.failed"},
+		{plan.Write, topology.KindExchange, "shop.a.dlx"},
+	} {
+		if !slices.Contains(plan.Rights(p), right) {
+			t.Errorf("%v is missing", right)
+		}
+	}
+}
+
 // The plan of a file that knows none of the work queues that its name has on the
 // broker is blocked, unless it says that they were taken out.
 func TestAnotherTeamsFileIsBlocked(t *testing.T) {

@@ -215,12 +215,36 @@ func (r *orphans) retireFailed(q topology.Queue) {
 	case held > 0:
 		why += fmt.Sprintf(" and holds %s; apply moves %s to the current backoff of %s queue", text.Count(held,
 			"message"), text.Choose(held, "it", "them"), text.Choose(held, "its", "their"))
+		if gone := r.stray(q.Name); len(gone) > 0 {
+			why += fmt.Sprintf("; those of %s, which the file no longer has, go to %s, unless 'dlxctl process --until-empty' runs first with the file that has the backoff %s",
+				text.Some(gone), text.Name(topology.UnroutableName(r.want.Name)), text.Name(backoff))
+		}
 	default:
 		why += "; failures go there until apply has rerouted them"
 	}
 	r.warn(topology.WarnRetiredBackoff, why+"; to delete it, run apply again after that, or pass --wait to wait for that")
 	r.retired = append(r.retired, q.Name)
 	r.loops[backoff] = true
+}
+
+// stray names the queues whose failures go to a failed queue, and that have no other place in the
+// file: no binding of the failed exchange takes their failures when they are handed over.
+func (r *orphans) stray(failed string) []string {
+	if len(r.want.Matches) > 0 {
+		return nil // it takes what has no binding
+	}
+	var out []string
+	exchange := topology.FailedExchangeName(r.want.Name)
+	for i, b := range r.state.Have.Bindings {
+		name := strings.TrimPrefix(b.Key, topology.AddressKey(""))
+		_, works := r.works[name]
+		if b.Destination == failed && (b.Source == exchange || b.Source == topology.NextExchangeName(exchange)) &&
+			name != b.Key && !works && !r.keeps(topology.KindBinding, r.matched.ids[i]) {
+			out = append(out, text.Name(name))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // keptLoop reports whether an object belongs to the loop of a backoff whose failed queue

@@ -72,6 +72,13 @@ func Rights(p Plan) []Right {
 			}
 		}
 	}
+	for _, name := range p.Retiring { // apply moves what a failed queue holds
+		if backoff, failed := topology.FailedBackoff(p.Topology, name); failed {
+			r[Right{Read, topology.KindQueue, name}] = true
+			r[Right{Write, topology.KindExchange, topology.FailedExchangeName(p.Topology)}] = true
+			r[Right{Write, topology.KindExchange, topology.RetryExchangeName(p.Topology, backoff)}] = true
+		}
+	}
 	var out []Right
 	for right := range r {
 		out = append(out, right)

@@ -6,7 +6,7 @@
 //
 //   - Only one run per topology writes at a time. The lock is an exclusive queue: the
 //     broker frees it when the process dies.
-//   - Nothing is written before the whole plan is shown, has no blocked change and no
+//   - Nothing is written or moved before the whole plan is shown, has no blocked change and no
 //     hazard without consent (or skips those), the user has every right that it needs,
 //     and the reporter has confirmed.
 //   - The changes are carried out in an order in which every message has somewhere to go
@@ -91,10 +91,13 @@ type Runner struct {
 	// Replacer replaces queues under their names. It may be nil for a run that wants no queue.
 	Replacer Replacer
 
-	skips bool // some changes are blocked or not allowed, and the others are carried out
-	done  map[plan.Action]int
-	last  plan.Plan             // of the last read
-	kept  map[topology.Key]bool // what the run was to delete and has not
+	skips     bool // some changes are blocked or not allowed, and the others are carried out
+	confirmed bool // the reporter has consented, and the user has the rights
+	done      map[plan.Action]int
+	moved     int64                 // messages of retired failed queues
+	last      plan.Plan             // of the last read
+	routes    map[string]bool       // the addresses of failures at the last read; nil if any may be one
+	kept      map[topology.Key]bool // what the run was to delete and has not
 }
 
 // command is the name of the command that runs r, for advice.
@@ -128,7 +131,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.skips = refused != nil
 	r.Options.Allow = p.Narrowed(r.Options.Allow) // what later plans add was not shown
 	todo, replaced := plan.Allowed(p, r.Options.Allow), p.Replacements(r.Options.Allow)
-	if !todo.Empty() || len(replaced) > 0 {
+	if !todo.Empty() || len(replaced) > 0 || r.Wait > 0 && len(todo.Retiring) > 0 {
 		if err := r.confirm(ctx, p, replaced); err != nil {
 			return err
 		}
@@ -151,7 +154,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	if err := r.handOver(ctx, todo.Retiring); err != nil {
 		return errors.Join(unreplaced, err)
 	}
-	if r.Wait > 0 {
+	if r.Wait > 0 && r.confirmed { // if not, there was nothing to wait for
 		last, err := r.retire(ctx, p)
 		if err != nil {
 			return errors.Join(unreplaced, err)
@@ -167,7 +170,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		r.Reporter.Unprocessed(r.last.Unprocessed)
 	}
 	return errors.Join(unreplaced, r.usedMeanwhile(r.lastOfKept()),
-		plan.Skipped(plan.Replaced(p, r.Options.Allow), r.Options.Allow, summary(r.done)))
+		plan.Skipped(plan.Replaced(p, r.Options.Allow), r.Options.Allow, r.summary()))
 }
 
 // confirm checks what the run needs beforehand for p and the queues that are replaced, and asks.
@@ -182,7 +185,11 @@ func (r *Runner) confirm(ctx context.Context, p plan.Plan, replaced []string) er
 			return err
 		}
 	}
-	return r.Reporter.Confirm(ctx)
+	if err := r.Reporter.Confirm(ctx); err != nil {
+		return err
+	}
+	r.confirmed = true
+	return nil
 }
 
 // writeRest carries out what is left once queues were replaced: what belongs to them, and what had
@@ -208,8 +215,14 @@ func unfinished(format string, args ...any) error {
 
 // plan reads the broker and compares it with the topology.
 func (r *Runner) plan(ctx context.Context) (plan.Plan, error) {
-	_, p, err := r.Session.Plan(ctx, nil, r.Options)
-	r.last = p
+	state, p, err := r.Session.Plan(ctx, nil, r.Options)
+	r.last, r.routes = p, nil
+	if len(r.Session.Topology.Matches) == 0 { // else a match takes what has no binding
+		r.routes = map[string]bool{}
+		for _, b := range state.Have.Bindings {
+			r.routes[b.Key] = r.routes[b.Key] || b.Source == topology.FailedExchangeName(r.Session.Topology.Name)
+		}
+	}
 	return p, err
 }
 
@@ -317,6 +330,15 @@ func summary(done map[plan.Action]int) string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// summary counts the changes of the run, and the messages that it has moved.
+func (r *Runner) summary() string {
+	parts := []string{summary(r.done)}
+	if r.moved > 0 {
+		parts = append(parts, text.Count(r.moved, "message")+" moved")
+	}
+	return strings.TrimPrefix(strings.Join(parts, ", "), ", ")
 }
 
 // retire waits until the retired tiers are empty, and deletes them. It returns the

@@ -8,5 +8,7 @@ import (
 
 // HandOverQueue is the hand-over of one queue.
 func HandOverQueue(ctx context.Context, e broker.Endpoint, top, queue string) (int64, error) {
-	return handOverQueue(ctx, e, top, queue)
+	h := &handler{topology: top}
+	err := handOverQueue(ctx, e, h, queue)
+	return h.moved.Load(), err
 }

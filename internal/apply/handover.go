@@ -29,7 +29,8 @@ const (
 )
 
 // handOver moves the messages of retired failed queues to the backoff that the queues of
-// these messages have now. It needs the AMQP port.
+// these messages have now. It needs the AMQP port. Where the run has not asked for consent yet, it
+// asks before it moves the first message.
 func (r *Runner) handOver(ctx context.Context, retiring []string) error {
 	name := r.Session.Topology.Name
 	for _, queue := range retiring {
@@ -40,10 +41,28 @@ func (r *Runner) handOver(ctx context.Context, retiring []string) error {
 			r.Reporter.Notice(queue + " may hold messages; apply moves them over the AMQP port, so run it without --lock=false")
 			continue
 		}
-		moved, err := handOverQueue(ctx, r.Session.Endpoint, name, queue)
-		if moved > 0 {
+		if !r.confirmed {
+			holds, err := holdsWithoutConsumers(ctx, r.Session.Endpoint, queue)
+			if err != nil && !errors.Is(err, broker.ErrNotFound) {
+				return err
+			}
+			if !holds {
+				continue
+			}
+			if err := r.confirm(ctx, r.last, nil); err != nil {
+				return err
+			}
+		}
+		h := &handler{topology: name, routes: r.routes}
+		err := handOverQueue(ctx, r.Session.Endpoint, h, queue)
+		moved, gone := h.moved.Load(), h.gone.Load()
+		if r.moved += moved; moved > gone {
 			r.Reporter.Result(fmt.Sprintf("%s: moved %s to the current backoff of their queue", queue,
-				text.Count(moved, "message")))
+				text.Count(moved-gone, "message")))
+		}
+		if gone > 0 {
+			r.Reporter.Result(fmt.Sprintf("%s: moved %s to %s, as their queue is gone", queue,
+				text.Count(gone, "message"), topology.UnroutableName(name)))
 		}
 		if err != nil && !errors.Is(err, broker.ErrNotFound) {
 			return unfinished("move the messages of %s: %w; run %s again to continue", queue, err, r.command())
@@ -54,7 +73,7 @@ func (r *Runner) handOver(ctx context.Context, retiring []string) error {
 
 // handOverQueue moves the messages of a failed queue, whose backoff is no longer in the file,
 // to the failed exchange of the topology: from there they go to the backoff that their
-// queue has now, and their attempts continue to count. It returns how many were moved.
+// queue has now, and their attempts continue to count. h counts them.
 //
 // It leaves a queue alone that a processor consumes, because the processor moves its
 // messages. The queue must have lost its bindings: handOverQueue ends when the queue is
@@ -63,16 +82,15 @@ func (r *Runner) handOver(ctx context.Context, retiring []string) error {
 // No message is lost wherever it is stopped: the relay acknowledges a message only when
 // the broker has confirmed its copy. See inFlight for what may be duplicated. A message that the
 // broker does not accept stays in the queue and is named in the error, and the others are moved.
-func handOverQueue(ctx context.Context, e broker.Endpoint, top, queue string) (moved int64, err error) {
-	e.ConnectionName = fmt.Sprintf("dlxctl apply %s %s", top, queue)
+func handOverQueue(ctx context.Context, e broker.Endpoint, h *handler, queue string) error {
+	e.ConnectionName = fmt.Sprintf("dlxctl apply %s %s", h.topology, queue)
 	if holds, err := holdsWithoutConsumers(ctx, e, queue); err != nil || !holds {
-		return 0, err
+		return err
 	}
 	// This apply may have created the queues that get the messages.
 	if wait.For(ctx, amqp.SafeAge) != nil {
-		return 0, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	h := &handler{topology: top}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	caution := relay.Caution{Prefetch: inFlight, Bytes: inFlightBytes, Report: func(f relay.Finding) {
@@ -81,14 +99,14 @@ func handOverQueue(ctx context.Context, e broker.Endpoint, top, queue string) (m
 			stop() // no other message can be moved either
 		}
 	}}
-	err = relay.Drive{
+	err := relay.Drive{
 		Queue: queue, In: e, Out: e, Caution: &caution,
 		Relay: relay.Relay{Handler: h, Grace: grace, UntilEmpty: true, Absent: caution.Refused},
 	}.Run(ctx)
 	if errors.Is(err, relay.ErrHeld) {
 		err = h.heldError(err)
 	}
-	return h.moved.Load(), err
+	return err
 }
 
 // holdsWithoutConsumers reports whether a queue holds messages and has no consumer, also when a
@@ -107,7 +125,9 @@ func holdsWithoutConsumers(ctx context.Context, e broker.Endpoint, queue string)
 // which is its routing key, or for one that returned from a retry exchange is in CC.
 type handler struct {
 	topology string
+	routes   map[string]bool // the addresses that lead to a failed queue; nil if all may
 	moved    atomic.Int64
+	gone     atomic.Int64    // those of moved whose address leads nowhere
 	found    []relay.Finding // about the messages that stay
 }
 
@@ -161,4 +181,9 @@ func keepAddresses(headers amqp091.Table, own string) {
 func (h *handler) Refused(_ amqp091.Delivery, m relay.Move, _ string) relay.Move { return m }
 
 // Moved counts.
-func (h *handler) Moved(amqp091.Delivery, relay.Move) { h.moved.Add(1) }
+func (h *handler) Moved(_ amqp091.Delivery, m relay.Move) {
+	h.moved.Add(1)
+	if m.Exchange == topology.FailedExchangeName(h.topology) && h.routes != nil && !h.routes[m.Key] {
+		h.gone.Add(1)
+	}
+}

@@ -24,10 +24,18 @@ type hooks struct {
 	writes func() // before each step of the run writes
 	// results gets what the run says of what it has done. Nil: nothing does.
 	results func(line string)
+	// confirm is asked for consent. Nil: the run has it.
+	confirm func() error
 }
 
-func (hooks) Planned(plan.Plan) error       { return nil }
-func (hooks) Confirm(context.Context) error { return nil }
+func (hooks) Planned(plan.Plan) error { return nil }
+
+func (h hooks) Confirm(context.Context) error {
+	if h.confirm != nil {
+		return h.confirm()
+	}
+	return nil
+}
 
 func (h hooks) Progress(context.Context, int) (step, finish func()) {
 	h.writes()
@@ -104,6 +112,73 @@ func TestAMessageArrivesAfterTheCount(t *testing.T) {
 				t.Errorf("%s has %d messages, one was sent: %t", unroutable, n, late)
 			}
 		})
+	}
+}
+
+// The messages of a failed queue whose processor has ended move only with consent, also where the
+// plan has no change. The run counts them, and says which have no queue any more.
+func TestAHandOverNeedsConsent(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	target := brokertest.VHost(t)
+	s := newStage(t, "quorum", target, target, target)
+	const failed = "shop.a.failed"
+	ch := target.Confirming(t)
+	if _, err := ch.Consume(failed, "processor", false, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{"@q", "@qa"} {
+		brokertest.PublishConfirmed(t, ch, "shop.failed", address, amqp091.Publishing{Body: []byte("failed")})
+	}
+	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(leave string, during hooks, o plan.Options) error {
+		file := s.file("b")
+		for _, line := range []string{"  a: {tiers", "  - {name: qa,", leave} {
+			file = strings.Replace(file, line, "#"+line, 1)
+		}
+		session, err := apply.Open(endpoint, load(t, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
+		if err := session.Lock(t.Context(), "apply", time.Minute, func(string) {}); err != nil {
+			t.Fatal(err)
+		}
+		during.writes = func() {}
+		return (&apply.Runner{Session: session, Options: o, Reporter: during}).Run(t.Context())
+	}
+	brokertest.Eventually(t, "an apply with a processor", func() bool {
+		return run("#", hooks{}, plan.Options{Allow: plan.Allow(topology.DropsRouting)}) == nil
+	})
+	if err := ch.Cancel("processor", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.Close(); err != nil { // its messages return to the queue
+		t.Fatal(err)
+	}
+	ch = target.Confirming(t)
+	no, results := errors.New("no"), ""
+	if err := run("#", hooks{confirm: func() error { return no }}, plan.Options{}); !errors.Is(err, no) {
+		t.Errorf("without consent the run ends with %v", err)
+	}
+	if n := brokertest.Ready(t, ch, failed); n != 2 {
+		t.Errorf("%s has %d messages", failed, n)
+	}
+	note := func(line string) { results += line + "\n" }
+	err = run("  - {name: qb,", hooks{results: note}, plan.Options{SkipBlocked: true})
+	if !errors.Is(err, plan.ErrHazard) || !strings.HasPrefix(err.Error(), "2 messages moved; ") {
+		t.Errorf("the run that skips ends with %v", err)
+	}
+	const want = "shop.a.failed: moved 1 message to the current backoff of their queue\n" +
+		"shop.a.failed: moved 1 message to shop.unroutable, as their queue is gone\n"
+	if results != want {
+		t.Errorf("the run says %q", results)
+	}
+	if n := brokertest.Ready(t, ch, topology.UnroutableName("shop")); n != 1 {
+		t.Errorf("%d messages are unroutable", n)
 	}
 }
 
