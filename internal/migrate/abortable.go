@@ -15,7 +15,8 @@ import (
 //
 // A migration whose legacy queue is deleted is finished. To roll it back would delete the retry
 // queues that the successor uses, and leave its publishers without a queue. So it is skipped,
-// and refused if it is named. So is one whose legacy queue is being replaced under its name.
+// and refused if it is named. So is one whose legacy queue or successor is being replaced under its
+// name.
 func Abortable(
 	want topology.Compiled, state topology.State, legacy []string,
 ) (moves []Move, stays []string, err error) {
@@ -26,6 +27,9 @@ func Abortable(
 			continue
 		}
 		f, other := m.find(state), m.otherMove(state)
+		if f.legacy && other == "" {
+			other = m.successorReplaced(state)
+		}
 		switch {
 		case other != "" && named:
 			refused = append(refused, m.Legacy+": "+other)
@@ -46,6 +50,18 @@ func Abortable(
 		return nil, nil, fmt.Errorf("%w; nothing was written:\n  %s", ErrRefused, strings.Join(refused, "\n  "))
 	}
 	return moves, stays, nil
+}
+
+// successorReplaced says that the successor is being replaced under its name. All that is routed to
+// it waits in its hold then: a rollback would not bind the legacy queue again, as the successor has
+// no bindings, and would delete what the failures of the successor need. Empty: it is not.
+func (m Move) successorReplaced(state topology.State) string {
+	replaced := replacementOf(m.Topology, m.New)
+	if !replaced.find(state).successor {
+		return ""
+	}
+	return fmt.Sprintf("%s is being replaced under its name, and messages wait in %s; finish that first, with dlxctl migrate %s",
+		text.Name(m.New), replaced.New, text.ShellQuote(m.New))
 }
 
 // finished says why a migration without a legacy queue is not rolled back.

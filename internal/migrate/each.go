@@ -133,15 +133,23 @@ func count(list []Result, o Outcome) (n int) {
 }
 
 // pass moves the queues that are not begun, and those whose lock was lost. No change of the broker
-// is under way when it returns.
+// is under way when it returns. A successor is replaced under its name once its own migration has
+// ended: both would bind it at the same time, and messages would come to it and to its hold.
 func (r *Runner) pass(ctx context.Context, units []unit, results []Result, failed []error, step func()) {
 	var group errgroup.Group // without a context: a queue that fails stops no other
 	group.SetLimit(r.Parallel)
+	migrations := map[string]chan struct{}{} // by successor; each is closed when that migration has ended
 	for i, u := range units {
 		if results[i].Outcome != NotBegun && !results[i].lockLost {
 			continue
 		}
+		before, done := migrations[u.Legacy], make(chan struct{})
+		migrations[u.New] = done
 		group.Go(func() error {
+			defer close(done)
+			if before != nil {
+				<-before // it has begun: units has the migration of a queue before its replacement
+			}
 			if ended := ctx.Err() != nil || r.Management.LockLost(); ended {
 				return nil
 			}
