@@ -38,6 +38,18 @@ func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State
 		add("its replacement under its name needs consent: %s",
 			plan.Consent{Hazard: topology.ReplacesQueue, Object: m.Legacy}.Flag())
 	}
+	for _, q := range state.Have.Queues {
+		if q.Name != m.Legacy || m.find(state).successor {
+			continue // what has begun is rolled back, see deletable
+		}
+		why, _, err := r.Management.Undeletable(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if why != "" {
+			add("%s", why)
+		}
+	}
 	if !r.allows(m.Legacy) {
 		why, err := r.byName(ctx, m, state, state.Usage[m.Legacy].Ready)
 		if err != nil {

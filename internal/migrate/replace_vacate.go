@@ -84,6 +84,9 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 	if err != nil {
 		return err
 	}
+	if err := r.deletable(ctx, m, state); err != nil {
+		return err
+	}
 	if err := r.prepareHold(ctx, m, state); err != nil {
 		return err
 	}
@@ -407,6 +410,22 @@ func (r *Runner) moveAndSwitch(
 	return group.Wait()
 }
 
+// deletable fails with ErrWaiting while the queue must not be deleted because a node is down. The
+// node may have stopped since the run began, and messages would wait in the hold until it is up.
+func (r *Runner) deletable(ctx context.Context, m Move, state topology.State) error {
+	for _, q := range state.Have.Queues {
+		if q.Name != m.Legacy {
+			continue
+		}
+		why, _, err := r.Management.Undeletable(ctx, q)
+		if why != "" {
+			err = fmt.Errorf("%w: the queue %s cannot be deleted: %s", ErrWaiting, m.Legacy, why)
+		}
+		return err
+	}
+	return nil
+}
+
 // deleteAndDeclare proves the queue empty, deletes it and declares it anew. It fails with
 // ErrRefused if the queue is not empty. The caller has looked that no run of a desk sends to it.
 //
@@ -429,12 +448,15 @@ func (r *Runner) deleteAndDeclare(ctx context.Context, m Move, consumers int64) 
 	if err := r.noteConsumers(ctx, m, state, consumers); err != nil {
 		return err
 	}
-	r.say("replace: proving that %s is empty, which takes some seconds", m.Legacy)
 	isIt := func(q topology.Queue) bool { return q.Name == m.Legacy }
 	i := slices.IndexFunc(state.Have.Queues, isIt)
 	if i < 0 {
 		return nil
 	}
+	if err := r.deletable(ctx, m, state); err != nil {
+		return err
+	}
+	r.say("replace: proving that %s is empty, which takes some seconds", m.Legacy)
 	if err := r.Management.ProveEmpty(ctx, state.Have.Queues[i:i+1]); err != nil {
 		return err
 	}

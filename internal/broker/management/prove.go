@@ -219,37 +219,45 @@ func (m *Client) proveUnused(ctx context.Context, q topology.Queue) (gone bool, 
 	}
 }
 
-// proveWhole fails with ErrUnreachable while the node of a member of a quorum queue is down. That
-// member is not deleted. Once its node is up, it takes part in a later queue of the same name with
-// the log of the deleted one (3.10.8 and 4.0.5; not 4.3.6). Consumers on that node then get
-// messages again that were acknowledged, and their acknowledgements delete messages that no
-// consumer got. The broker may report a node that has just stopped as up.
+// proveWhole fails with ErrUnreachable if [Client.Undeletable] says why the queue must stay.
 func (m *Client) proveWhole(ctx context.Context, q topology.Queue) (gone bool, err error) {
+	why, gone, err := m.Undeletable(ctx, q)
+	if why != "" {
+		err = broker.Errorf(broker.ErrUnreachable, "%s", why)
+	}
+	return gone, err
+}
+
+// Undeletable says why a quorum queue must not be deleted while the node of a member is down; empty
+// if it may be. That member is not deleted. Once its node is up, it takes part in a later queue of
+// the same name with the log of the deleted one (3.10.8 and 4.0.5; not 4.3.6). Consumers on that
+// node then get messages again that were acknowledged, and their acknowledgements delete messages
+// that no consumer got. The broker may report a node that has just stopped as up.
+func (m *Client) Undeletable(ctx context.Context, q topology.Queue) (why string, gone bool, err error) {
 	if q.Type() != topology.Quorum {
-		return false, nil
+		return "", false, nil
 	}
 	var now livingQueue
 	err = m.get(ctx, &now, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(q.Name))
 	if isGone(err) {
-		return true, nil
+		return "", true, nil
 	}
 	if err != nil {
-		return false, err
+		return "", false, err
 	}
 	down := slices.DeleteFunc(now.Members, func(node string) bool { return slices.Contains(now.Online, node) })
 	if len(down) == 0 {
-		return false, nil
+		return "", false, nil
 	}
 	o, err := m.overview(ctx)
 	if err != nil {
-		return false, err
+		return "", false, err
 	}
 	var major, minor int
 	_, _ = fmt.Sscanf(o.Version, "%d.%d", &major, &minor) // 0 refuses
 	if major > 4 || major == 4 && minor >= 3 {
-		return false, nil
+		return "", false, nil
 	}
-	return false, broker.Errorf(broker.ErrUnreachable,
-		"a member of the queue is on a node that is down (%s), and would come back in a later queue of this name; start the node, or remove it from the cluster",
-		text.Some(down))
+	return fmt.Sprintf("a member of the queue is on a node that is down (%s), and would come back in a later queue of this name; start the node, or remove it from the cluster",
+		text.Some(down)), false, nil
 }
