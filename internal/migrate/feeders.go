@@ -63,6 +63,10 @@ func (r *Runner) checkFeeders(ctx context.Context, m Move, c *canaries, waits fu
 	if err != nil {
 		return err
 	}
+	if err := unseenError(m, state); err != nil {
+		waits(err)
+		return err
+	}
 	list := feeders(state, m.Legacy)
 	if len(list) == 0 {
 		return nil
@@ -91,6 +95,9 @@ func (r *Runner) checkFeeders(ctx context.Context, m Move, c *canaries, waits fu
 		return err
 	}
 	state = r.Management.AskConsumers(ctx, state, queueNames(list))
+	if err := unseenError(m, state); err != nil {
+		return err
+	}
 	after := feeders(state, m.Legacy)
 	if err := r.checkAlone(ctx, m, state, after); err != nil {
 		c.void()
@@ -271,6 +278,16 @@ func (m Move) change(f survey.Feeder) string {
 	}
 }
 
+// unseenError fails while the node of a queue is down. RabbitMQ 4.3 does not list a classic queue
+// then, so where it dead-letters is not known: what waits in it may come back once the node is up.
+func unseenError(m Move, state topology.State) error {
+	if len(state.Down) == 0 {
+		return nil
+	}
+	return &fedError{text: fmt.Sprintf("the node of the queue %s is down, and the queue may dead-letter to %s by its name: start the node",
+		text.Name(state.Down[0]), m.Legacy)}
+}
+
 // describeFeeder says how the messages of a feeder come to the legacy queue.
 func describeFeeder(m Move, f survey.Feeder) string {
 	switch {
@@ -285,9 +302,12 @@ func describeFeeder(m Move, f survey.Feeder) string {
 }
 
 // feederNotes returns a note for each queue that dead-letters to the legacy queue by its
-// name.
+// name, or may do so unseen.
 func (m Move) feederNotes(s *survey.Survey) []Note {
 	var out []Note
+	if err := unseenError(m, s.State); err != nil {
+		out = append(out, Note{Text: err.Error()})
+	}
 	list := s.Feeders(m.Legacy)
 	for _, f := range list {
 		until := "it is proved empty"
