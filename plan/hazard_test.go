@@ -253,7 +253,8 @@ func TestTheFailuresOfAQueueThatLeaves(t *testing.T) {
 		t.Errorf("the plan is\n%s", text(t, p))
 	}
 	for _, right := range []plan.Right{
-		{plan.Read, topology.KindQueue, "shop.a.failed"}, {plan.Write, topology.KindExchange, "shop.failed"},
+		{plan.Read, topology.KindQueue, "shop.a.failed"},
+		{plan.Write, topology.KindExchange, "shop.failed"},
 		{plan.Write, topology.KindExchange, "shop.a.dlx"},
 	} {
 		if !slices.Contains(plan.Rights(p), right) {

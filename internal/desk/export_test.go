@@ -147,12 +147,12 @@ type TargetQueue struct {
 func Pace(
 	ctx context.Context, o SendOptions, target Target, batch bool, now func() map[string]TargetQueue,
 ) (pause string, stop error) {
-	waiting := func() (counts, error) {
+	ready := func() counts {
 		out := counts{}
 		for queue, has := range now() {
 			out[queue] = has.Ready
 		}
-		return out, nil
+		return out
 	}
 	idle := func() (out []string, err error) {
 		for queue, has := range now() {
@@ -164,9 +164,10 @@ func Pace(
 		return out, nil
 	}
 	p := &pacer{
-		o: o, named: target.named(), messages: 1, waiting: waiting, idle: idle, stop: func(err error) { stop = err },
+		o: o, named: target.named(), messages: 1, idle: idle, stop: func(err error) { stop = err },
+		waiting: func() (counts, error) { return ready(), nil },
 		backlogs: func() func(context.Context) (counts, error) {
-			return func(context.Context) (counts, error) { return waiting() }
+			return func(context.Context) (counts, error) { return ready(), nil }
 		},
 	}
 	p.say = func() { pause = cmp.Or(pause, p.pausing) }

@@ -24,10 +24,10 @@ func spentLimit(target brokertest.Target) int64 {
 	return 5
 }
 
-// newLimited returns a desk without a file, and n dead letters in dlq.
-func newLimited(t *testing.T, target brokertest.Target, n int) (s *shop, all []string) {
+// newLimited returns a desk without a file, and three dead letters in dlq.
+func newLimited(t *testing.T, target brokertest.Target) (s *shop, all []string) {
 	t.Helper()
-	s, all = newUnfiledOn(t, target, "quorum", n)
+	s, all = newUnfiledOn(t, target, "quorum", 3)
 	s.limitDLQ(t, map[string]any{})
 	return s, all
 }
@@ -92,7 +92,7 @@ func TestAReturnDoesNotBringMessagesOverTheirLimit(t *testing.T) {
 		for more := range 4 {
 			t.Run(fmt.Sprintf("killed %v, refused %d times", killed, more+1), func(t *testing.T) {
 				t.Parallel()
-				s, all := newLimited(t, brokertest.VHost(t), 3)
+				s, all := newLimited(t, brokertest.VHost(t))
 				if killed {
 					k := task{
 						Action: desk.Replay, Queue: "dlq", Where: `id == "1"`, Hold: true,
@@ -133,7 +133,7 @@ func TestAnOldProposalDoesNotBringMessagesOverTheirLimit(t *testing.T) {
 		for chosen := range 2 {
 			t.Run(fmt.Sprintf("%s, message %d", name, chosen), func(t *testing.T) {
 				t.Parallel()
-				s, all := newLimited(t, brokertest.VHost(t), 3)
+				s, all := newLimited(t, brokertest.VHost(t))
 				s.declare(t, "full", amqp091.Table{
 					"x-queue-type": "classic", "x-max-length": 0, "x-overflow": "reject-publish",
 				})
@@ -163,7 +163,7 @@ func TestAnOldProposalDoesNotBringMessagesOverTheirLimit(t *testing.T) {
 // messages, the return of a run is refused before it holds any, and works as the refusal says.
 func TestAReturnToAFullQueueIsRefusedInTime(t *testing.T) {
 	t.Parallel()
-	s, all := newLimited(t, brokertest.VHost(t), 3)
+	s, all := newLimited(t, brokertest.VHost(t))
 	takenBy(t, unfiled(t, s.target).Holding(), choosing(t, 1), 1)
 	s.spendDLQ(t)
 	s.limitDLQ(t, map[string]any{"max-length": 2, "overflow": "reject-publish"})
@@ -189,7 +189,7 @@ func TestAReturnToAFullQueueIsRefusedInTime(t *testing.T) {
 func TestAReturnDuringAnAlarmIsRefusedInTime(t *testing.T) {
 	t.Parallel()
 	node := brokertest.Node(t)
-	s, all := newLimited(t, node.VHost(t), 3)
+	s, all := newLimited(t, node.VHost(t))
 	takenBy(t, unfiled(t, s.target).Holding(), choosing(t, 1), 1)
 	s.spendDLQ(t)
 	node.Alarm(t, true)

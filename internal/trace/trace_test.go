@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -178,7 +179,7 @@ queues:
   - {name: s, backoff: none, dead: {queue: auto, external: true}}
 `)
 	state := topology.State{Have: c.Topology}
-	state.Have.Queues = append(state.Have.Queues[:len(state.Have.Queues):len(state.Have.Queues)],
+	state.Have.Queues = append(slices.Clip(state.Have.Queues),
 		topology.Queue{Name: "auto", Durable: true, AutoDelete: true})
 	state.Have.Policies = []topology.Policy{{
 		Name: "p", Pattern: "^by-policy$", ApplyTo: "queues",
