@@ -148,21 +148,27 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 		limits.fullAt = 0 // a successor without messages need not wait for a full legacy queue
 	}
 	limits.bound = r.boundAgain(h, func(state topology.State) bool { return len(m.find(state).onSuccessor) > 0 })
-	err = r.drainBack(ctx, m, reverse, h, limits)
-	switch {
-	case errors.Is(err, errStuck):
-		return h.stuck(reverse)
-	case errors.Is(err, errComing):
-		return fmt.Errorf("%w: a publisher still sends to the queue %s by its name; stop it and run abort again",
-			ErrWaiting, m.New)
-	case err != nil:
-		return err
-	}
-	if err := r.tiersEmpty(ctx, m); err != nil {
-		return err
+	for again := true; again; {
+		err := r.drainBack(ctx, m, reverse, h, limits)
+		switch {
+		case errors.Is(err, errStuck):
+			return h.stuck(reverse)
+		case errors.Is(err, errComing):
+			return fmt.Errorf("%w: a publisher still sends to the queue %s by its name; stop it and run abort again",
+				ErrWaiting, m.New)
+		case err != nil:
+			return err
+		}
+		err = r.tiersEmpty(ctx, m)
+		if again = errors.Is(err, errGivenBack); err != nil && !again {
+			return err
+		}
 	}
 	return r.successorUnused(ctx, m)
 }
+
+// errGivenBack says that messages are ready in the successor, as a consumer has given them back.
+var errGivenBack = errors.New("messages were given back")
 
 // drainBack drains the successor of m, and takes it out of the bindings that a service gives it
 // meanwhile: what comes by them comes to the legacy queue too.
@@ -209,7 +215,8 @@ func (r *Runner) drainBack(ctx context.Context, m, reverse Move, h *mover, limit
 //     each tier was seen with no message on its way out. There is each one whose delay is
 //     over, also one that a full queue refuses, or one behind 32 of those.
 //
-// While messages are there after the wait of the runner, it fails with ErrWaiting.
+// While messages are there after the wait of the runner, it fails with ErrWaiting. It fails with
+// errGivenBack if the successor has had ready messages for longer than lag: no tier returns those.
 func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 	work, _ := r.Topology.WorkQueue(m.New)
 	backoff, ok := r.Topology.Backoff(work.Backoff)
@@ -220,6 +227,7 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 	const lag = broker.Tick + 2*time.Second // so old can counts be, with a margin
 	begun, deadline := time.Now(), time.Now().Add(r.Wait)
 	var empty, failedEmpty time.Time // since when all queues are empty, and when the failed queue was
+	var ready time.Time              // since when the successor has had ready messages
 	passed := map[string]bool{}      // the tiers that none of the successor's messages is in any more
 	for {
 		state, err := r.inspect(ctx)
@@ -231,6 +239,14 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 		held := failed
 		for _, q := range tiers {
 			held += holds(q)
+		}
+		switch {
+		case state.Usage[m.New].Ready == 0:
+			ready = time.Time{}
+		case ready.IsZero():
+			ready = now
+		case now.Sub(ready) > lag:
+			return errGivenBack
 		}
 		switch {
 		case held > 0:

@@ -180,6 +180,45 @@ func TestAbortWhileTheServiceBinds(t *testing.T) {
 	}
 }
 
+// What a consumer of the new version holds while abort moves the others, and gives back then, goes
+// to the legacy queue too, in the same run.
+func TestAbortMovesWhatIsGivenBack(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	r := s.runner(t)
+	r.Until = migrate.Drain
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ch := s.target.Channel(t)
+	for i := range 8 {
+		s.send(t, "f", "", fmt.Sprint(i), nil)
+	}
+	for range 5 {
+		brokertest.Eventually(t, "a consumer to hold a message", func() bool {
+			_, ok, err := ch.Get("new", false)
+			return ok && err == nil
+		})
+	}
+	brokertest.Eventually(t, "the counts", func() bool {
+		usage := s.inspect(t).Usage["new"]
+		return usage.Ready == 3 && usage.Unacknowledged == 5
+	})
+	r = s.runner(t)
+	r.Wait = time.Minute
+	r.Report = func(format string, args ...any) {
+		if strings.HasPrefix(fmt.Sprintf(format, args...), "abort: moved 3 messages") {
+			_ = ch.Close()
+		}
+	}
+	if err := r.Abort(t.Context(), s.without(t)); err != nil {
+		t.Error(err)
+	}
+	if n := s.ready(t, "old"); n != 8 {
+		t.Errorf("%d messages are in the legacy queue", n)
+	}
+}
+
 // killAbort begins to roll back, and stops when all messages go to the legacy queue.
 func (s *stage) killAbort(t *testing.T) {
 	t.Helper()
