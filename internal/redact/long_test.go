@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/cputime"
 	"github.com/dlxctl/dlxctl/internal/decode"
 	"github.com/dlxctl/dlxctl/internal/redact"
 )
@@ -40,9 +41,9 @@ func TestAHostileValueIsSearchedFast(t *testing.T) {
 		"a text":         `["` + strings.Repeat("a@b.co ", 150_000) + `"]`,
 		"a list in text": `["` + strings.TrimSuffix(strings.Repeat("[1],", 250_000), ",") + `"]`,
 	} {
-		began := time.Now()
+		began := cputime.Process()
 		d := r.Document((*decode.Decoder)(nil).Decode(decode.Input{Body: []byte(body)}))
-		if took := time.Since(began); took > 20*time.Second || strings.Contains(d.Text, "@") {
+		if took := cputime.Process() - began; took > 20*time.Second || strings.Contains(d.Text, "@") {
 			t.Errorf("%s of %d bytes took %s, and became %.60q", name, len(body), took, d.Text)
 		}
 	}
