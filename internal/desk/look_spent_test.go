@@ -126,7 +126,7 @@ func TestLooksKeepMessagesThatBringTheirCount(t *testing.T) {
 		},
 		"above a policy": {
 			policy: map[string]any{"delivery-limit": 3}, counts: []int{4, 1}, looked: 1,
-			refused: "raise delivery-limit for it by a policy", moved: true,
+			refused: "raise delivery-limit in its policy dlq", moved: true,
 		},
 		"above the default": {counts: []int{21, 1}, looked: 1, refused: "delivery limit 20", moved: true},
 		"one deep at the limit": {
