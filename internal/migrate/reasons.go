@@ -90,7 +90,8 @@ func (m Move) otherMove(state topology.State) string {
 		other, _ = f.Definition[topology.KeyDeadLetterRoutingKey].(string)
 	}
 	for _, b := range state.Have.Bindings {
-		if b.Source == m.successorEnd() && b.Destination != m.New {
+		// It leads to an exchange while the successor is replaced under its name.
+		if b.Source == m.successorEnd() && b.DestinationType == topology.ToQueue && b.Destination != m.New {
 			other = b.Destination
 		}
 	}
