@@ -119,7 +119,7 @@ func (t *taking) sendChosen(ctx context.Context) error {
 		return nil
 	}
 	// The run may have waited for the brake, or for other consumers of its queue.
-	if err := t.direct.refuseToSend(t.direct.router.ctx); err != nil { //nolint:contextcheck // ctx ends later
+	if err := t.direct.refuseToSend(t.direct.router.ctx, false); err != nil { //nolint:contextcheck // ctx ends later
 		return err
 	}
 	t.direct.frame = t.frame

@@ -224,9 +224,9 @@ func (w *worker) roomNow(ctx context.Context, goes map[string]int) (topology.Sta
 }
 
 // refuseToSend stops the run if a queue to which it sends would drop what is left, or would not get
-// it. What was read a moment ago is not read again: that takes seconds where there are thousands of
-// queues.
-func (x *sender) refuseToSend(ctx context.Context) (err error) {
+// it. begun: the run has sent some since it looked last. What was read a moment ago is not read
+// again: that takes seconds where there are thousands of queues.
+func (x *sender) refuseToSend(ctx context.Context, begun bool) (err error) {
 	goes, bytes := x.rest()
 	state := *x.worker.desk.last.Load()
 	if time.Since(x.read) > roomTime {
@@ -242,9 +242,12 @@ func (x *sender) refuseToSend(ctx context.Context) (err error) {
 		return err
 	}
 	if queue := x.router.unbound(state); queue != "" {
-		name := x.worker.desk.Topology.Name
-		return stopped(fmt.Sprintf("queue %s is no longer bound to %s, and messages for it go to %s; run 'dlxctl apply', then %s",
-			text.Name(queue), topology.ReturnExchangeName(name), topology.UnroutableName(name), x.again()))
+		name, also := x.worker.desk.Topology.Name, ""
+		if begun {
+			also = ", maybe also those sent in the last seconds"
+		}
+		return stopped(fmt.Sprintf("queue %s is no longer bound to %s, and messages for it go to %s%s; run 'dlxctl apply', then %s",
+			text.Name(queue), topology.ReturnExchangeName(name), topology.UnroutableName(name), also, x.again()))
 	}
 	return nil
 }
@@ -256,7 +259,7 @@ func (x *sender) keepRoom(ctx context.Context) (end func()) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		for failed := 0; pause(ctx, roomTime) == nil; {
-			why := x.refuseToSend(ctx)
+			why := x.refuseToSend(ctx, true)
 			_, stops := errors.AsType[stopped](why)
 			switch {
 			case why == nil:

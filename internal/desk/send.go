@@ -72,7 +72,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 		return r, err
 	}
 	defer x.brake.close()
-	if err := x.refuseToSend(ctx); err != nil { // to take, or to wait for the brake, may last minutes
+	if err := x.refuseToSend(ctx, false); err != nil { // to take, or to wait for the brake, may last minutes
 		return r, err
 	}
 	kept := x.keepRoom(ctx)
