@@ -161,7 +161,7 @@ func (o *outages) read(ctx context.Context) error {
 }
 
 // uncounted fails if statistics of that time lack what this processor has consumed itself: then
-// the broker keeps none.
+// the broker keeps none, or counts later than it does by default.
 func (o *outages) uncounted(counted map[string]management.Deliveries, now time.Time) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -169,7 +169,7 @@ func (o *outages) uncounted(counted map[string]management.Deliveries, now time.T
 		if counted[queue].Delivered > 0 {
 			delete(o.taken, queue)
 		} else if now.Sub(since) > management.StatisticsLag {
-			return fmt.Errorf("the broker keeps no statistics: it counts no deliveries of %s; "+
+			return fmt.Errorf("the broker counts no deliveries of %s, so it may keep no statistics; "+
 				"see management_agent.disable_metrics_collector in its configuration", queue)
 		}
 	}

@@ -830,7 +830,7 @@ func TestABrokerWithoutStatisticsMakesNoDeadLetters(t *testing.T) {
 	if page.scrape(t).sum("dlxctl_statistics_unread", "backoff", "standard") != 1 {
 		t.Error("the gauge says that statistics can be read")
 	}
-	if lines := log.with("the broker keeps no statistics"); len(lines) != 1 {
+	if lines := log.with("the broker counts no deliveries of shop."); len(lines) != 1 {
 		t.Errorf("the log says %q", lines)
 	}
 	v.down.Store(false)
