@@ -61,17 +61,16 @@ func termsOf(state topology.State, queue string) (terms, error) {
 		return terms{}, refusef("queue %s is of the type %q, which dlxctl does not know: it looks at classic and quorum queues and streams; read it with the tools of the plugin that brings the type",
 			text.Name(queue), q.Type())
 	}
+	policies := policy.All(state)
+	inEffect, _ := policies.For(q)
 	t := terms{
 		queue: q, usage: state.Usage[queue],
-		effective: policy.Effective(state, q),
-		modern:    state.AtLeast(4, 3), alarm: state.Alarm,
-	}
-	if p, ok := policy.All(state).For(q); ok {
-		t.policy = p.Name
+		effective: policies.Effective(q), policy: inEffect.Name,
+		modern: state.AtLeast(4, 3), alarm: state.Alarm,
 	}
 	owner, _ := topology.Owner(q.Arguments)
 	t.records = topology.IsLog(survey.DeskOwner(owner), q)
-	if kind, least, delays := policy.DelayedRetry(state, q); delays {
+	if kind, least, delays := policies.DelayedRetry(q); delays {
 		t.delayed, t.withheld = kind, least
 	}
 	t.limit, t.limited = policy.DeliveryLimit(state, q, t.effective)

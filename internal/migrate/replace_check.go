@@ -38,15 +38,11 @@ func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State
 		add("its replacement under its name needs consent: %s",
 			plan.Consent{Hazard: topology.ReplacesQueue, Object: m.Legacy}.Flag())
 	}
-	for _, q := range state.Have.Queues {
-		if q.Name != m.Legacy || m.find(state).successor {
-			continue // what has begun is rolled back, see deletable
-		}
-		why, _, err := r.Management.Undeletable(ctx, q)
-		if err != nil {
+	if !m.find(state).successor { // what has begun is rolled back, see deletable
+		switch why, err := r.undeletable(ctx, m, state); {
+		case err != nil:
 			return nil, err
-		}
-		if why != "" {
+		case why != "":
 			add("%s", why)
 		}
 	}

@@ -413,17 +413,20 @@ func (r *Runner) moveAndSwitch(
 // deletable fails with ErrWaiting while the queue must not be deleted because a node is down. The
 // node may have stopped since the run began, and messages would wait in the hold until it is up.
 func (r *Runner) deletable(ctx context.Context, m Move, state topology.State) error {
-	for _, q := range state.Have.Queues {
-		if q.Name != m.Legacy {
-			continue
-		}
-		why, _, err := r.Management.Undeletable(ctx, q)
-		if why != "" {
-			err = fmt.Errorf("%w: the queue %s cannot be deleted: %s", ErrWaiting, m.Legacy, why)
-		}
-		return err
+	why, err := r.undeletable(ctx, m, state)
+	if why != "" {
+		err = fmt.Errorf("%w: the queue %s cannot be deleted: %s", ErrWaiting, m.Legacy, why)
 	}
-	return nil
+	return err
+}
+
+// undeletable says why the queue must not be deleted now. Empty: it may be, or does not exist.
+func (r *Runner) undeletable(ctx context.Context, m Move, state topology.State) (why string, err error) {
+	i := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == m.Legacy })
+	if i >= 0 {
+		why, _, err = r.Management.Undeletable(ctx, state.Have.Queues[i])
+	}
+	return why, err
 }
 
 // deleteAndDeclare proves the queue empty, deletes it and declares it anew. It fails with
