@@ -41,8 +41,20 @@ func (s *shop) process(t *testing.T) {
 // consume is a consumer of a queue. It rejects what fails reports to fail.
 func (s *shop) consume(t *testing.T, queue string, fails func(amqp091.Delivery) bool) {
 	t.Helper()
+	s.consumeWith(t, queue, 10, func(d amqp091.Delivery) error {
+		if fails(d) {
+			return d.Reject(false)
+		}
+		return d.Ack(false)
+	})
+}
+
+// consumeWith is a consumer of a queue with a prefetch. It ends when settle fails, as the test is
+// over then.
+func (s *shop) consumeWith(t *testing.T, queue string, prefetch int, settle func(amqp091.Delivery) error) {
+	t.Helper()
 	ch := s.target.Channel(t)
-	if err := ch.Qos(10, 0, false); err != nil {
+	if err := ch.Qos(prefetch, 0, false); err != nil {
 		t.Fatal(err)
 	}
 	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
@@ -51,13 +63,8 @@ func (s *shop) consume(t *testing.T, queue string, fails func(amqp091.Delivery) 
 	}
 	go func() {
 		for d := range deliveries {
-			if fails(d) {
-				err = d.Reject(false)
-			} else {
-				err = d.Ack(false)
-			}
-			if err != nil {
-				return // the test is over
+			if settle(d) != nil {
+				return
 			}
 		}
 	}()
@@ -247,26 +254,14 @@ func TestABatchIsReadWhereThereAreConsumers(t *testing.T) {
 // consumeOneByOne is a consumer of a queue that acknowledges one message for each value of read.
 func (s *shop) consumeOneByOne(t *testing.T, queue string, read <-chan struct{}) {
 	t.Helper()
-	ch := s.target.Channel(t)
-	if err := ch.Qos(1, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		for d := range deliveries {
-			select {
-			case <-read:
-			case <-t.Context().Done():
-				return
-			}
-			if d.Ack(false) != nil {
-				return // the test is over
-			}
+	s.consumeWith(t, queue, 1, func(d amqp091.Delivery) error {
+		select {
+		case <-read:
+			return d.Ack(false)
+		case <-t.Context().Done():
+			return t.Context().Err()
 		}
-	}()
+	})
 }
 
 // A run that another process cancels stops, and names who asked.

@@ -127,11 +127,7 @@ func TestAbortWhileTheServiceBinds(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, "classic", nil)
-			r := s.runner(t)
-			r.Until = migrate.Drain
-			if err := r.Run(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			s.until(t, migrate.Drain)
 			published := s.publish(t, 200*time.Millisecond)
 			brokertest.Eventually(t, "the new version to have messages", func() bool { return s.ready(t, "new") > 0 })
 			ch := s.target.Channel(t)
@@ -147,7 +143,7 @@ func TestAbortWhileTheServiceBinds(t *testing.T) {
 			}
 			var said strings.Builder
 			most, times := 0, 3
-			r = s.runner(t)
+			r := s.runner(t)
 			r.Report = func(format string, args ...any) {
 				text := fmt.Sprintf(format, args...)
 				fmt.Fprintln(&said, text)
@@ -185,11 +181,7 @@ func TestAbortWhileTheServiceBinds(t *testing.T) {
 func TestAbortMovesWhatIsGivenBack(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, "classic", nil)
-	r := s.runner(t)
-	r.Until = migrate.Drain
-	if err := r.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.until(t, migrate.Drain)
 	ch := s.target.Channel(t)
 	for i := range 8 {
 		s.send(t, "f", "", fmt.Sprint(i), nil)
@@ -204,7 +196,7 @@ func TestAbortMovesWhatIsGivenBack(t *testing.T) {
 		usage := s.inspect(t).Usage["new"]
 		return usage.Ready == 3 && usage.Unacknowledged == 5
 	})
-	r = s.runner(t)
+	r := s.runner(t)
 	r.Wait = time.Minute
 	r.Report = func(format string, args ...any) {
 		if strings.HasPrefix(fmt.Sprintf(format, args...), "abort: moved 3 messages") {
@@ -246,11 +238,7 @@ func TestAbortWithMessagesInTheTiers(t *testing.T) {
 			s := newStageIn(t, brokertest.VHost(t), strings.Replace(fmt.Sprintf(topologyFile, typ), "[100ms]", "[3s]", 1), typ,
 				nil)
 			before := s.target.Definitions(t)
-			r := s.runner(t)
-			r.Until = migrate.Drain
-			if err := r.Run(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			s.until(t, migrate.Drain)
 			stopProcessor := s.process(t)
 			ch := s.target.Channel(t)
 			confirmed := map[string]bool{}
@@ -264,7 +252,7 @@ func TestAbortWithMessagesInTheTiers(t *testing.T) {
 			}
 			s.reject(t, 10)
 			var said strings.Builder
-			r = s.runner(t)
+			r := s.runner(t)
 			r.Report = func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
 			if err := r.Abort(t.Context(), s.without(t)); !errors.Is(err, migrate.ErrWaiting) ||
 				!strings.Contains(err.Error(), "shop.quick.failed (0 messages, 1 consumer)") {
@@ -303,13 +291,9 @@ func TestAbortWhileMessagesComeBack(t *testing.T) {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, typ, nil)
-			r := s.runner(t)
-			r.Until = migrate.Drain
-			if err := r.Run(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			s.until(t, migrate.Drain)
 			stopOld, retry := s.consume(t, "old"), s.retry(t)
-			r = s.runner(t)
+			r := s.runner(t)
 			turned := make(chan struct{})
 			r.Report = func(format string, args ...any) {
 				if strings.HasPrefix(fmt.Sprintf(format, args...), "abort: moved ") {
@@ -344,13 +328,9 @@ func TestMigrateAgainAfterAbort(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, "classic", nil)
-	r := s.runner(t)
-	r.Until = migrate.Drain
-	if err := r.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.until(t, migrate.Drain)
 	retry := s.retry(t)
-	r = s.runner(t)
+	r := s.runner(t)
 	r.Wait = 2 * time.Second
 	if err := r.Abort(t.Context(), s.without(t)); !errors.Is(err, migrate.ErrWaiting) {
 		t.Fatalf("while messages come back it ends with %v", err)
@@ -457,11 +437,7 @@ func abortWithASharedBackoff(t *testing.T, typ string) {
 	file := strings.Replace(fmt.Sprintf(topologyFile, typ), "queues:\n", "queues:\n  - {name: other}\n", 1)
 	s := newStageIn(t, brokertest.VHost(t), file, typ, nil)
 	before := s.target.Definitions(t)
-	r := s.runner(t)
-	r.Until = migrate.Drain
-	if err := r.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.until(t, migrate.Drain)
 	if err := apply.Execute(t.Context(), s.m, plan.Make(s.want, s.inspect(t), plan.Options{}),
 		func(plan.Change) {}); err != nil {
 		t.Fatal(err)
@@ -484,7 +460,7 @@ func abortWithASharedBackoff(t *testing.T, typ string) {
 			<-tick.C
 		}
 	})
-	r = s.runner(t)
+	r := s.runner(t)
 	r.Wait = 30 * time.Second
 	if err := r.Abort(t.Context(), s.without(t)); err != nil {
 		t.Errorf("it ends with %v", err)
@@ -506,11 +482,7 @@ func TestAbortWithAStarvedTier(t *testing.T) {
 	t.Parallel()
 	file := strings.Replace(fmt.Sprintf(topologyFile, "quorum"), "queues:\n", "queues:\n  - {name: full}\n", 1)
 	s := newStageIn(t, brokertest.VHost(t), file, "quorum", nil)
-	r := s.runner(t)
-	r.Until = migrate.Drain
-	if err := r.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.until(t, migrate.Drain)
 	s.apply(t, s.want)
 	ch, loop := s.target.Confirming(t), s.want.Backoffs[0]
 	retry := func(queue string, n int) {
@@ -531,7 +503,7 @@ func TestAbortWithAStarvedTier(t *testing.T) {
 		return s.ready(t, tier) == 0 && s.inspect(t).Usage[tier].Other >= 32
 	})
 	retry("new", 20)
-	r = s.runner(t)
+	r := s.runner(t)
 	r.Wait = 20 * time.Second
 	if err := r.Abort(t.Context(), s.without(t)); !errors.Is(err, migrate.ErrWaiting) {
 		t.Errorf("it ends with %v", err)

@@ -57,11 +57,7 @@ func TestPublisherByNameOnceInAWhile(t *testing.T) {
 		}},
 		"aborted before": {key: "old", before: func(t *testing.T, s *stage) {
 			t.Helper()
-			r := s.runner(t)
-			r.Until = migrate.Drain
-			if err := r.Run(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			s.until(t, migrate.Drain)
 			s.abort(t, s.runner(t))
 		}},
 	} {

@@ -261,11 +261,7 @@ func TestAbortWithAHomeMadeRetryQueue(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, "classic", nil)
-	r := s.runner(t)
-	r.Until = migrate.Drain
-	if err := r.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.until(t, migrate.Drain)
 	ch := s.target.Channel(t)
 	args := amqp091.Table{
 		"x-message-ttl": int64(3_600_000), "x-dead-letter-exchange": "",

@@ -211,10 +211,13 @@ func TestMigrateWhileTheBrokerIsKilled(t *testing.T) {
 }
 
 // cutOver runs until the cutover is done.
-func (s *stage) cutOver(t *testing.T) {
+func (s *stage) cutOver(t *testing.T) { t.Helper(); s.until(t, migrate.Cutover) }
+
+// until runs until a stage is done.
+func (s *stage) until(t *testing.T, last migrate.Stage) {
 	t.Helper()
 	r := s.runner(t)
-	r.Until = migrate.Cutover
+	r.Until = last
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
