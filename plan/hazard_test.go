@@ -248,7 +248,7 @@ func TestTheFailuresOfAQueueThatLeaves(t *testing.T) {
 	p := plan.Make(want,
 		topology.State{Version: "4.0.5", Have: have.Topology, Usage: map[string]topology.Usage{"shop.a.failed": {Ready: 2}}},
 		plan.Options{})
-	const warning = "apply moves them to the current backoff of their queue; those of q, which the file no longer has, go to shop.unroutable, unless 'dlxctl process --until-empty' runs first with the file that has the backoff a; to delete it"
+	const warning = "apply moves them to the current backoff of their queue; those of q, which the file no longer has, go to shop.unroutable. To have these retried first, run 'dlxctl process --until-empty' with the file that has the backoff a, and apply once its tiers are empty; to delete it"
 	if !strings.Contains(text(t, p), warning) {
 		t.Errorf("the plan is\n%s", text(t, p))
 	}

@@ -216,7 +216,7 @@ func (r *orphans) retireFailed(q topology.Queue) {
 		why += fmt.Sprintf(" and holds %s; apply moves %s to the current backoff of %s queue", text.Count(held,
 			"message"), text.Choose(held, "it", "them"), text.Choose(held, "its", "their"))
 		if gone := r.stray(q.Name); len(gone) > 0 {
-			why += fmt.Sprintf("; those of %s, which the file no longer has, go to %s, unless 'dlxctl process --until-empty' runs first with the file that has the backoff %s",
+			why += fmt.Sprintf("; those of %s, which the file no longer has, go to %s. To have these retried first, run 'dlxctl process --until-empty' with the file that has the backoff %s, and apply once its tiers are empty",
 				text.Some(gone), text.Name(topology.UnroutableName(r.want.Name)), text.Name(backoff))
 		}
 	default:
