@@ -261,6 +261,56 @@ func TestFromThePluginToADelay(t *testing.T) {
 	}
 }
 
+// Where RabbitMQ does not count publishes, a message that comes and goes between two looks would be
+// lost with the exchange.
+func TestFromThePluginWithoutRates(t *testing.T) {
+	t.Parallel()
+	brokertest.OnNewestLine(t)
+	p := newPlugin(t, brokertest.NodeWith(t, "--set", "management.rates_mode = none").VHost(t))
+	file := writeTopology(t, fmt.Sprintf(nextToThePlugin, "soon"))
+	succeeds(t, p.target, "apply", "--yes", "-f", file)
+	p.bind(t, "events", "legacy")
+	code, out := dlxctl(p.target, "migrate", "--from-delayed", "later", "-f", file, "--yes", "--wait", "1m")
+	if code != 3 || !strings.Contains(out, "does not count what is published") || !p.exists(t) {
+		t.Errorf("it exits with %d: %s", code, out)
+	}
+}
+
+// While the command waits for the lock, messages may come again, and be in their queues before it
+// has it: it waits anew until none has come.
+func TestFromThePluginWaitsAgainBehindALock(t *testing.T) {
+	t.Parallel()
+	brokertest.OnNewestLine(t)
+	p := newPlugin(t, brokertest.VHost(t))
+	target, file := p.target, writeTopology(t, fmt.Sprintf(nextToThePlugin, "later"))
+	target.Call(t, "PUT", "exchanges/"+target.VHost+"/events", durable(topology.Direct, nil))
+	p.bind(t, "events", "legacy")
+	other := target.Dial(t)
+	ch, err := other.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.QueueDeclare(topology.LockName("shop"), false, false, true, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	idle := 6 * broker.Tick // on a busy machine, statistics are late
+	from := start(t, target, "migrate", "--from-delayed", "later", "-f", file, "--yes", "--allow", "drops-routing=later",
+		"--idle", idle.String(), "--wait", (2 * idle).String(), "--lock-timeout", "2m")
+	brokertest.Eventually(t, "it to wait for the lock", func() bool {
+		return strings.Contains(from.stderr.String(), "lock")
+	})
+	stop := brokertest.PublishEvery(t, target.Confirming(t), "later", "reminder", broker.Tick/20)
+	eyes := target.Channel(t)
+	brokertest.Eventually(t, "messages for some time", func() bool { return brokertest.Ready(t, eyes, "legacy") >= 60 })
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	from.exits(t, 2)
+	if stop(); !p.exists(t) {
+		t.Error("it deleted the exchange to which messages were published")
+	}
+}
+
 // Under the same name publishers must stop: the command asks for consent, and the delay is declared
 // once the exchange is deleted.
 func TestFromThePluginUnderTheSameName(t *testing.T) {

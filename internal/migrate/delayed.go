@@ -109,7 +109,10 @@ func (f *FromDelayed) look(ctx context.Context) (now delayedNow, err error) {
 	now.reasons = f.delayReasons(state)
 	now.reasons = append(now.reasons, now.reach(judged.Exchange(f.Delay.To), f.Delay.To)...)
 	now.reasons = append(now.reasons, ledTo(judged.Exchange(f.Exchange), f.Delay.Name)...)
-	return now, f.count(ctx, &now)
+	if err := f.count(ctx, &now); err != nil {
+		return now, err
+	}
+	return now, f.countless(ctx, &now)
 }
 
 // delayReasons says what the delay lacks to take the messages of the exchange.
@@ -224,6 +227,22 @@ func (f *FromDelayed) count(ctx context.Context, now *delayedNow) error {
 	return nil
 }
 
+// countless adds to the reasons the nodes that count no publishes: what comes and goes between two
+// looks is not seen there.
+func (f *FromDelayed) countless(ctx context.Context, now *delayedNow) error {
+	for _, m := range f.Nodes {
+		node, counts, err := m.CountsPublishes(ctx)
+		if err != nil {
+			return fmt.Errorf("ask whether publishes are counted: %w", err)
+		}
+		if !counts {
+			now.reasons = append(now.reasons, fmt.Sprintf("%s does not count what is published, so it is not known whether messages still come: set management.rates_mode = basic there, and restart it",
+				node))
+		}
+	}
+	return nil
+}
+
 // refusal returns the error for reasons.
 func refusal(reasons []string) error {
 	if len(reasons) == 0 {
@@ -326,10 +345,16 @@ func (f *FromDelayed) Run(ctx context.Context) error {
 	if err := f.await(ctx); err != nil {
 		return err
 	}
+	quiet := time.Now()
 	if err := f.Lock(); err != nil {
 		return err
 	}
-	// The wait may have taken days, and the lock a while: all is looked at once more.
+	if time.Since(quiet) > countEvery { // messages may have come again, and be in their queues already
+		if err := f.await(ctx); err != nil {
+			return err
+		}
+	}
+	// The wait may have taken days: all is looked at once more.
 	last, err := f.look(ctx)
 	switch {
 	case err != nil:

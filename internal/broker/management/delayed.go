@@ -29,7 +29,7 @@ type Delayed struct {
 	Held int64
 	// Published is how many messages were published to the exchange on all nodes, as far as their
 	// channels have reported it, which they do every 5 s by default. Zero also where RabbitMQ counts
-	// none.
+	// none, see CountsPublishes.
 	Published int64
 }
 
@@ -61,6 +61,18 @@ func (m *Client) Delayed(ctx context.Context, exchange string) (Delayed, error) 
 		d.Published = *e.Stats.Published
 	}
 	return d, nil
+}
+
+// CountsPublishes returns the name of the node that answers, and whether it counts what is
+// published: not with management.rates_mode = none, nor where statistics are switched off.
+func (m *Client) CountsPublishes(ctx context.Context) (node string, counts bool, err error) {
+	var o struct {
+		Node  string `json:"node"`
+		Rates string `json:"rates_mode"`
+		Off   bool   `json:"disable_stats"`
+	}
+	err = m.get(ctx, &o, "overview?columns=node,rates_mode,disable_stats")
+	return o.Node, o.Rates != "none" && !o.Off, err
 }
 
 // node returns the name of the node that answers.
