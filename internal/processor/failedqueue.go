@@ -292,7 +292,7 @@ func (q *failedQueue) handler(
 	}
 	h.knowing = h.rules
 	if q.outages != nil {
-		h.knowing = h.rules.Knowing(broker.Tick, h.state)
+		h.knowing = h.rules.Knowing(broker.Tick, h.state).Behind(func() time.Duration { return h.outages.queued(h.backoff) })
 	}
 	return h, lookup.close
 }

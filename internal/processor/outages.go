@@ -325,6 +325,14 @@ func (o *outages) failed(d retry.Decision, b topology.Backoff) {
 	}
 }
 
+// queued returns how long it takes until what waits for the end of an outage of b has left its
+// queue, as far as this process knows.
+func (o *outages) queued(b topology.Backoff) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return min(max(0, time.Until(o.due[b.Name])), topology.LongestOutageTier)
+}
+
 // wait returns how long the next message waits for the end of an outage: as long as was decided, or
 // longer if that many wait already that the rate would be exceeded. The messages of all work queues
 // of a backoff come one after the other, as they leave its outage queue in the order in which they

@@ -56,6 +56,21 @@ func TestWhatIsNotKnownOfAQueue(t *testing.T) {
 	}
 }
 
+// What waits for the end of an outage waits behind what came before it: the rules know how long.
+func TestTheQueueForOutagesIsKnown(t *testing.T) {
+	t.Parallel()
+	o := unreadable(t)
+	b, now := o.Topology.Backoffs[0], time.Now()
+	if got := o.queued(b); got != 0 {
+		t.Errorf("nothing waits, for %s", got)
+	}
+	first := retry.Decision{Queue: "billing", Wait: time.Hour}
+	o.wait(first, now)
+	if got := o.queued(b); got > time.Hour || got < time.Hour-time.Minute {
+		t.Errorf("the next one waits for %s behind one that waits for an hour", got)
+	}
+}
+
 // Queues that the statistics no longer have leave room for others after a minute. Those of the file
 // stay, and what is unroutable takes no room.
 func TestDeletedQueuesAreForgotten(t *testing.T) {

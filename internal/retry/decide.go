@@ -130,6 +130,8 @@ type Rules struct {
 	// state is what is known about outages of work queues, and since when there have been statistics
 	// that show none. Nil: there are none.
 	state func(queue string) (State, time.Time)
+	// queued is what Behind has set.
+	queued func() time.Duration
 }
 
 // NewRules returns the rules of a backoff of t. frameMax is the size of the largest

@@ -45,6 +45,14 @@ func (r Rules) Knowing(step time.Duration, state func(queue string) (State, time
 	return r
 }
 
+// Behind returns rules that know how long it takes until what waits for the end of an outage of
+// this backoff has left its queue: a message that comes to it waits at least as long. queued must
+// not block.
+func (r Rules) Behind(queued func() time.Duration) Rules {
+	r.queued = queued
+	return r
+}
+
 // step is what comes next for a message.
 type step struct {
 	// count is its next count, and attempts are those that count.
@@ -105,11 +113,18 @@ func (r Rules) tier(count int64) topology.Tier {
 }
 
 // wait returns how long a message waits: as long as in its tier, or only until an outage must be
-// known, if that is sooner and none is known.
+// known, if that is sooner and none is known. One that waits for the end of an outage leaves behind
+// those that came before it.
 func (r Rules) wait(next step) time.Duration {
 	delay := r.tier(next.count).Delay
-	if r.outlasts(next.count) && next.unsure != "" {
+	if !r.outlasts(next.count) {
+		return delay
+	}
+	if next.unsure != "" {
 		delay = min(delay, r.unsure)
+	}
+	if r.queued != nil {
+		delay = max(delay, r.queued())
 	}
 	return delay
 }

@@ -145,22 +145,26 @@ func TestOutOfAttemptsIsNotOver(t *testing.T) {
 	for _, c := range []struct {
 		state      retry.State
 		ago        time.Duration
+		queued     time.Duration // of those that wait already
 		expiration string
 		want       retry.Outcome
 	}{
-		{retry.NotKnown, 2 * time.Minute, "200000", retry.Retried}, // 80 s are left, of a tier of 10 m
-		{retry.NotKnown, 2 * time.Minute, "180001", retry.Retried},
-		{retry.NotKnown, 2 * time.Minute, "180000", retry.DeadLettered},
-		{retry.NotKnown, time.Hour, "3600000", retry.DeadLettered},
-		{retry.InOutage, 2 * time.Minute, "200000", retry.DeadLettered},
-		{retry.InOutage, 2 * time.Minute, "720001", retry.Retried},
-		{retry.Working, 2 * time.Minute, "720001", retry.DeadLettered},
+		{retry.NotKnown, 2 * time.Minute, 0, "200000", retry.Retried}, // 80 s are left, of a tier of 10 m
+		{retry.NotKnown, 2 * time.Minute, 0, "180001", retry.Retried},
+		{retry.NotKnown, 2 * time.Minute, 0, "180000", retry.DeadLettered},
+		{retry.NotKnown, time.Hour, 0, "3600000", retry.DeadLettered},
+		{retry.InOutage, 2 * time.Minute, 0, "200000", retry.DeadLettered},
+		{retry.InOutage, 2 * time.Minute, 0, "720001", retry.Retried},
+		{retry.Working, 2 * time.Minute, 0, "720001", retry.DeadLettered},
+		{retry.NotKnown, 2 * time.Minute, time.Hour, "200000", retry.DeadLettered},
+		{retry.InOutage, 2 * time.Minute, time.Hour, "720001", retry.DeadLettered},
+		{retry.InOutage, 2 * time.Minute, time.Hour, "3720001", retry.Retried},
 	} {
 		for _, after := range []topology.AfterExpiry{topology.ExpiryDead, topology.ExpiryDropped} {
 			rules := outlasting(c.state, func(b *topology.Backoff) {
 				b.AfterExpiry, b.RetryOn = after, []topology.Reason{topology.ReasonRejected}
 				b.Outage.Tier.Delay = 10 * time.Minute
-			})
+			}).Behind(func() time.Duration { return c.queued })
 			m := failedOften(3, c.ago, now, "rejected", map[string]any{"retry-expiration": c.expiration})
 			got := rules.Decide(m, now)
 			if got.Outcome != c.want || got.Reason != topology.ReasonRejected || got.Attempts != 3 {
