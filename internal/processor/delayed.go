@@ -60,6 +60,10 @@ func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) 
 		h.refused.again(h.describe(d), d.DeliveryTag, reason)
 		return m
 	case h.unbound(m.Exchange), tried.Outcome == retry.Waits:
+		if tried.Outcome == retry.Waits && tried.Level == 0 {
+			h.describe(d).ErrorContext(context.Background(),
+				"no level of the delay accepts the message, which waits; 'dlxctl plan' shows what is missing", "error", reason)
+		}
 		return h.move(d, h.rules.Again(delayedMessage(d), tried, now))
 	default:
 		return h.move(d, h.rules.ToUnroutable(failure(d), retry.Refused, reason, now))

@@ -357,6 +357,41 @@ func TestALevelIsMissing(t *testing.T) {
 	}
 }
 
+// A message that no level accepts waits in the processor, which says so, and comes when it is due.
+func TestNoLevelAccepts(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, delayFileOf("24h"))
+	for _, b := range s.topology.Bindings {
+		if strings.HasPrefix(b.Destination, "shop.delay.level.") {
+			if err := s.eyes.QueueUnbind(b.Destination, b.Key, b.Source, amqp091.Table(b.Arguments)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	lines := make(chan string, 100)
+	p := s.processor(t)
+	p.Log = slog.New(slog.NewTextHandler(writerFunc(func(line []byte) (int, error) {
+		lines <- string(line)
+		return len(line), nil
+	}), nil))
+	run(t, p)
+	s.publishDelayed(t, 1, 5*time.Second)
+	deadline := time.After(time.Minute)
+	for said := false; !said; {
+		select {
+		case line := <-lines:
+			said = strings.Contains(line, "no level of the delay accepts the message, which waits")
+		case <-deadline:
+			t.Fatal("nothing was logged")
+		}
+	}
+	for id, copies := range s.arrivals(t, 1) {
+		if copies != 1 {
+			t.Errorf("message %s came %d times", id, copies)
+		}
+	}
+}
+
 // writerFunc is a function that writes.
 type writerFunc func([]byte) (int, error)
 
