@@ -181,6 +181,8 @@ func delayEffects() []Cell {
 		"a message that expires before the processor reads it gets the policy's key, also when it is due", Intake)
 	cell(topology.KeyDeadLetterRoutingKey, Harmful, topology.DropsRouting,
 		"every message that waited gets the policy's key, also when it is due: the queue sets none", Level, Timer)
+	cell(topology.KeyDelayedRetryType, Harmful, "",
+		"4.3: hides what the processor gave back, as when it ends, until the delay has passed: late", Timer)
 	return out
 }
 
