@@ -151,7 +151,8 @@ func (s *Consumer) Close() error {
 }
 
 // errCanceled is why a subscription ended whose channel goes on.
-var errCanceled = errors.New("the broker canceled the consumer: the queue was deleted, or its leader is gone")
+var errCanceled = errors.New("the broker canceled the consumer: the queue was deleted, " +
+	"its leader is gone, or messages were not acknowledged in time (consumer_timeout)")
 
 // Err returns why the subscription ended.
 func (s *Consumer) Err() error {
