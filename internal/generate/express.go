@@ -1,7 +1,6 @@
 package generate
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -116,23 +115,21 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(sum[:5])
 }
 
-// isNet reports whether an object belongs to the safety net: it must exist before a business
-// binding brings messages.
+// isNet reports whether an object must exist before a business binding brings messages: it belongs
+// to the safety net, or it is a policy, which leads the failures of queues there.
 func isNet(o topology.Object) bool {
 	role := o.Purpose().Role
-	return role != topology.RoleBusiness && role != topology.RoleWork
+	return o.Kind() == topology.KindPolicy || role != topology.RoleBusiness && role != topology.RoleWork
 }
 
-// netFirst returns bindings with those of the safety net first.
-func netFirst(bindings []topology.Binding) []topology.Binding {
-	sorted := slices.Clone(bindings)
-	slices.SortStableFunc(sorted, func(a, b topology.Binding) int { return cmp.Compare(rank(a), rank(b)) })
-	return sorted
-}
-
-func rank(b topology.Binding) int {
-	if isNet(b) {
-		return 0
+// netAndBusiness returns the bindings of the safety net, and the others.
+func netAndBusiness(bindings []topology.Binding) (net, business []topology.Binding) {
+	for _, b := range bindings {
+		if isNet(b) {
+			net = append(net, b)
+		} else {
+			business = append(business, b)
+		}
 	}
-	return 1
+	return net, business
 }

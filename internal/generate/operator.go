@@ -32,20 +32,24 @@ func ParseClusterReference(s string) (ClusterReference, error) {
 	return ClusterReference{Name: name, Namespace: namespace}, nil
 }
 
-// StepLabel is the label of each manifest. Its value is [StepNet] or [StepBusiness].
+// StepLabel is the label of each manifest. Its value is [StepNet], [StepPolicies] or
+// [StepBusiness].
 const StepLabel = "dlxctl-step"
 
 // The steps in which manifests are applied. The operator declares objects in any order. So the
-// manifests of the safety net are applied first, and the business bindings, which bring messages,
-// when those are ready.
+// manifests of the safety net are applied first, then the policies, which lead failures of live
+// queues to it, and at last the business bindings, which bring messages: each step when the one
+// before it is ready.
 const (
 	StepNet      = "safety-net"
+	StepPolicies = "policies"
 	StepBusiness = "business"
 )
 
 // Operator returns t as manifests of RabbitMQ's messaging topology operator, and the objects that
 // are not among them because the operator cannot express them. External objects are not among them
-// either. Business bindings come last. Queues are retained when their manifests are deleted.
+// either. Manifests are in the order of their steps. Queues are retained when their manifests are
+// deleted.
 func Operator(t topology.Compiled, vhost string, cluster ClusterReference) ([]byte, []Inexpressible, error) {
 	var missing []Inexpressible
 	var all []manifest
@@ -72,18 +76,23 @@ func Operator(t topology.Compiled, vhost string, cluster ClusterReference) ([]by
 			})
 		}
 	}
+	bind := func(bindings []topology.Binding) {
+		for _, b := range bindings {
+			add(b, bindingReason(b), bindingSpec{
+				yamlText(b.Source), yamlText(b.Destination), yamlText(b.DestinationType), yamlText(b.Key),
+				yamlText(vhost), table(b.Arguments), cluster,
+			})
+		}
+	}
+	net, business := netAndBusiness(t.Bindings)
+	bind(net)
 	for _, p := range t.Policies {
 		add(p, operatorPolicyReason(p), policySpec{
 			yamlText(p.Name), yamlText(vhost), yamlText(p.Pattern), yamlText(p.ApplyTo), p.Priority,
 			table(p.Definition), cluster,
 		})
 	}
-	for _, b := range netFirst(t.Bindings) {
-		add(b, bindingReason(b), bindingSpec{
-			yamlText(b.Source), yamlText(b.Destination), yamlText(b.DestinationType), yamlText(b.Key),
-			yamlText(vhost), table(b.Arguments), cluster,
-		})
-	}
+	bind(business)
 	var out bytes.Buffer
 	out.WriteString(comment(header("operator", vhost, t, missing)))
 	for _, m := range all {
@@ -194,14 +203,21 @@ func newManifest(o topology.Object, vhost string, spec any) manifest {
 		topology.KindExchange: "Exchange", topology.KindQueue: "Queue",
 		topology.KindBinding: "Binding", topology.KindPolicy: "Policy",
 	}
-	step := StepNet
-	if b, ok := o.(topology.Binding); ok && !isNet(b) {
-		step = StepBusiness
-	}
 	return manifest{
 		APIVersion: "rabbitmq.com/v1beta1", Kind: kinds[o.Kind()], Spec: spec,
-		Metadata: metadata{Name: resourceName(o, vhost), Labels: map[string]string{StepLabel: step}},
+		Metadata: metadata{Name: resourceName(o, vhost), Labels: map[string]string{StepLabel: step(o)}},
 	}
+}
+
+// step returns the step in which the manifest of an object is applied.
+func step(o topology.Object) string {
+	switch kind := o.Kind(); {
+	case kind == topology.KindPolicy:
+		return StepPolicies
+	case kind == topology.KindBinding && !isNet(o):
+		return StepBusiness
+	}
+	return StepNet
 }
 
 func operatorExchangeReason(e topology.Exchange) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,6 +118,31 @@ func TestOperatorRetainsQueuesAndBringsMessagesLast(t *testing.T) {
 	}
 	if steps[generate.StepNet] != 36 || steps[generate.StepBusiness] != 6 || retained != 11 {
 		t.Errorf("steps %v, %d queues retained; want 36 and 6, and 11", steps, retained)
+	}
+}
+
+// The operator declares the manifests of a step in any order.
+func TestOperatorAttachesPoliciesBetweenTheOtherSteps(t *testing.T) {
+	t.Parallel()
+	data, _, err := generate.Operator(byPolicy(t), "/", generate.ClusterReference{Name: "mq"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifests, err := readManifests(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var steps []string
+	for _, m := range manifests {
+		step := m.Metadata.Labels[generate.StepLabel]
+		if (m.Kind == "Policy") != (step == generate.StepPolicies) {
+			t.Errorf("%s %s is of the step %s", m.Kind, m.Metadata.Name, step)
+		}
+		steps = append(steps, step)
+	}
+	want := []string{generate.StepNet, generate.StepPolicies, generate.StepBusiness}
+	if got := slices.Compact(steps); !slices.Equal(got, want) {
+		t.Errorf("the steps are %v, want %v", got, want)
 	}
 }
 

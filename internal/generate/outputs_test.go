@@ -21,6 +21,20 @@ func shop(t *testing.T) topology.Compiled {
 	return compiledFile(t, "../../testdata/shop.yaml")
 }
 
+// byPolicy returns a topology with queues that dead-letter by a policy: one leaves its retries to
+// RabbitMQ, and one is external and live.
+func byPolicy(t *testing.T) topology.Compiled {
+	t.Helper()
+	return spectest.Compile(t, `version: 1
+name: shop
+backoff: {steady: {engine: native, linear: {first: 10s, attempts: 5}}, standard: {tiers: [10s]}}
+exchanges: [{name: events}]
+queues:
+  - {name: billing, backoff: steady, bindings: [{exchange: events, key: "order.*"}]}
+  - {name: inbox, external: true, backoff: standard}
+`)
+}
+
 func compiledFile(t *testing.T, path string) topology.Compiled {
 	t.Helper()
 	data, err := os.ReadFile(path)

@@ -22,9 +22,11 @@ import (
 // Terraform returns t as a module of Terraform, for the provider cyrilgdn/rabbitmq, and the objects
 // that the module lacks because the provider cannot express them. External objects are not in it.
 //
-// Bindings and dead-letter exchanges refer to other resources, and business bindings depend on the
-// safety net. So Terraform creates what keeps a failed message before it brings messages. Terraform
-// replaces a queue whose arguments change, with the messages in it; prevent_destroy refuses that.
+// Bindings and dead-letter exchanges refer to other resources. Policies, which lead failures of
+// live queues to the safety net, depend on the whole of it, and business bindings depend on both.
+// So Terraform creates what keeps a failed message before it brings messages, and destroys it after
+// the policies. Terraform replaces a queue whose arguments change, with the messages in it;
+// prevent_destroy refuses that.
 func Terraform(t topology.Compiled, vhost string) ([]byte, []Inexpressible) {
 	m := module{vhost: vhost, file: hclwrite.NewEmptyFile(), exchanges: map[string]string{}, queues: map[string]string{}}
 	m.require()
@@ -38,15 +40,16 @@ func Terraform(t topology.Compiled, vhost string) ([]byte, []Inexpressible) {
 			m.queue(q)
 		}
 	}
+	net, business := netAndBusiness(t.Bindings)
+	for _, b := range net {
+		m.binding(b)
+	}
+	m.barrier("safety_net")
 	for _, p := range t.Policies {
 		m.policy(p)
 	}
-	bindings := netFirst(t.Bindings)
-	business := slices.IndexFunc(bindings, func(b topology.Binding) bool { return !isNet(b) })
-	for i, b := range bindings {
-		if i == business {
-			m.safetyNet()
-		}
+	m.barrier("dead_lettering")
+	for _, b := range business {
 		m.binding(b)
 	}
 	head := comment(header("terraform", vhost, t, m.missing))
@@ -59,13 +62,12 @@ type module struct {
 	file  *hclwrite.File
 	// exchanges and queues are the labels of the resources in the module, by name.
 	exchanges, queues map[string]string
-	// net are the resources of the safety net.
-	net     []hclwrite.Tokens
+	// awaited are the resources that the next barrier waits for.
+	awaited []hclwrite.Tokens
+	// after is the last barrier, nil before the first one.
+	after   hclwrite.Tokens
 	missing []Inexpressible
 }
-
-// safetyNetLabel is the label of the resource that stands for the whole safety net.
-const safetyNetLabel = "safety_net"
 
 func (m *module) require() {
 	terraform := m.file.Body().AppendNewBlock("terraform", nil).Body()
@@ -204,12 +206,7 @@ func (m *module) binding(b topology.Binding) {
 		body.SetAttributeValue("routing_key", cty.StringVal(b.Key))
 	}
 	m.arguments(body, b.Arguments)
-	if !isNet(b) {
-		net := hclwrite.TokensForTraversal(hcl.Traversal{
-			hcl.TraverseRoot{Name: "terraform_data"}, hcl.TraverseAttr{Name: safetyNetLabel},
-		})
-		body.SetAttributeRaw("depends_on", hclwrite.TokensForTuple([]hclwrite.Tokens{net}))
-	}
+	m.wait(body)
 	m.note(b, "rabbitmq_binding", label)
 }
 
@@ -256,6 +253,7 @@ func (m *module) policy(p topology.Policy) {
 		definition[name] = v
 	}
 	settings.SetAttributeRaw("definition", m.object(definition))
+	m.wait(body)
 	m.note(p, "rabbitmq_policy", label)
 }
 
@@ -279,24 +277,39 @@ func policyReason(p topology.Policy) string {
 	return numberReason(p.Definition)
 }
 
-// safetyNet appends a resource that depends on the whole safety net.
-func (m *module) safetyNet() {
-	body := m.resource("terraform_data", safetyNetLabel)
+// barrier appends a resource that depends on all that was noted since the last barrier. Later
+// resources wait for it. Where nothing was noted, the last barrier stays.
+func (m *module) barrier(label string) {
+	if len(m.awaited) == 0 {
+		return
+	}
+	body := m.resource("terraform_data", label)
 	newline := &hclwrite.Token{Type: hclsyntax.TokenNewline, Bytes: []byte("\n")}
 	list := hclwrite.Tokens{{Type: hclsyntax.TokenOBrack, Bytes: []byte("[")}, newline}
-	for _, resource := range m.net {
+	for _, resource := range m.awaited {
 		list = append(append(list, resource...), &hclwrite.Token{Type: hclsyntax.TokenComma, Bytes: []byte(",")}, newline)
 	}
 	body.SetAttributeRaw("depends_on", append(list, &hclwrite.Token{Type: hclsyntax.TokenCBrack, Bytes: []byte("]")}))
+	m.after, m.awaited = address("terraform_data", label), nil
 }
 
-// note remembers a resource that belongs to the safety net.
+// wait makes a resource depend on the last barrier.
+func (m *module) wait(body *hclwrite.Body) {
+	if m.after != nil {
+		body.SetAttributeRaw("depends_on", hclwrite.TokensForTuple([]hclwrite.Tokens{m.after}))
+	}
+}
+
+// note remembers a resource for the next barrier if business bindings need it.
 func (m *module) note(o topology.Object, kind, label string) {
 	if isNet(o) {
-		m.net = append(m.net, hclwrite.TokensForTraversal(hcl.Traversal{
-			hcl.TraverseRoot{Name: kind}, hcl.TraverseAttr{Name: label},
-		}))
+		m.awaited = append(m.awaited, address(kind, label))
 	}
+}
+
+// address returns the address of a resource.
+func address(kind, label string) hclwrite.Tokens {
+	return hclwrite.TokensForTraversal(hcl.Traversal{hcl.TraverseRoot{Name: kind}, hcl.TraverseAttr{Name: label}})
 }
 
 func (m *module) identify(body *hclwrite.Body, name string) {

@@ -154,40 +154,79 @@ func (m *evaluated) values(body *hclsyntax.Body) map[string]any {
 	return out
 }
 
-func TestTerraformBringsMessagesOnlyWhenTheSafetyNetExists(t *testing.T) {
-	t.Parallel()
-	module, missing := generate.Terraform(shop(t), "/")
-	if len(missing) > 0 {
-		t.Errorf("the module lacks %v", missing)
-	}
+// needed returns, by the address of each resource of a module, those that it depends on, directly
+// or not.
+func needed(t *testing.T, module []byte) map[string]map[string]bool {
+	t.Helper()
 	file, diagnostics := hclparse.NewParser().ParseHCL(module, "main.tf")
 	if diagnostics.HasErrors() {
 		t.Fatal(diagnostics)
 	}
-	var net, later, business []string
+	direct, out := map[string][]string{}, map[string]map[string]bool{}
 	for _, block := range file.Body.(*hclsyntax.Body).Blocks {
 		if block.Type != "resource" {
 			continue
 		}
 		address := strings.Join(block.Labels, ".")
-		waits := block.Body.Attributes["depends_on"]
-		switch {
-		case address == "terraform_data.safety_net":
-			for _, on := range waits.Expr.Variables() {
-				net = append(net, on.RootName()+"."+on[1].(hcl.TraverseAttr).Name)
+		out[address] = map[string]bool{}
+		_ = hclsyntax.VisitAll(block.Body, func(n hclsyntax.Node) hcl.Diagnostics {
+			if on, ok := n.(*hclsyntax.ScopeTraversalExpr); ok {
+				direct[address] = append(direct[address],
+					on.Traversal.RootName()+"."+on.Traversal[1].(hcl.TraverseAttr).Name)
 			}
-		case waits != nil:
-			business = append(business, address)
-		default:
-			later = append(later, address)
+			return nil
+		})
+	}
+	for address, needs := range out {
+		for todo := slices.Clone(direct[address]); len(todo) > 0; todo = todo[1:] {
+			if !needs[todo[0]] {
+				needs[todo[0]] = true
+				todo = append(todo, direct[todo[0]]...)
+			}
 		}
 	}
-	if len(net) != 30 || len(business) != 6 {
-		t.Errorf("%d resources in the safety net, %d wait for it; want 30 and 6", len(net), len(business))
-	}
-	for _, address := range net {
-		if !slices.Contains(later, address) {
-			t.Errorf("the safety net has %s, which is not a resource of the module, or waits itself", address)
+	return out
+}
+
+// A policy leads the failures of a live queue to the safety net, and a business binding brings
+// messages to queues that need both.
+func TestTerraformBringsMessagesOnlyWhenTheSafetyNetExists(t *testing.T) {
+	t.Parallel()
+	for _, c := range []topology.Compiled{shop(t), byPolicy(t)} {
+		module, missing := generate.Terraform(c, "/")
+		if len(missing) > 0 {
+			t.Errorf("the module lacks %v", missing)
+		}
+		needs, steps := needed(t, module), map[string][]string{}
+		for address := range needs {
+			kind, label, _ := strings.Cut(address, ".")
+			generated := strings.HasPrefix(label, "shop")
+			switch {
+			case needs[address][address]:
+				t.Errorf("%s depends on itself", address)
+			case kind == "rabbitmq_policy":
+				steps[generate.StepPolicies] = append(steps[generate.StepPolicies], address)
+			case kind == "rabbitmq_queue" || generated:
+				steps[generate.StepNet] = append(steps[generate.StepNet], address)
+			case kind == "rabbitmq_binding":
+				steps[generate.StepBusiness] = append(steps[generate.StepBusiness], address)
+			}
+		}
+		if len(steps[generate.StepNet]) == 0 || len(steps[generate.StepPolicies]) != len(c.Policies) ||
+			len(steps[generate.StepBusiness]) == 0 {
+			t.Errorf("resources: %v", steps)
+		}
+		for step, first := range map[string][]string{
+			generate.StepPolicies: steps[generate.StepNet],
+			generate.StepBusiness: slices.Concat(steps[generate.StepNet], steps[generate.StepPolicies]),
+		} {
+			for _, address := range steps[step] {
+				for _, other := range first {
+					if !needs[address][other] {
+						t.Errorf("%s does not wait for %s", address, other)
+					}
+				}
+			}
 		}
 	}
 }
