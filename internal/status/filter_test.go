@@ -13,7 +13,7 @@ import (
 )
 
 // Of the queues that do not exist, those that the filter chooses are named. None is said only if
-// the filter leaves out no queue.
+// the filter leaves out no queue. Without such a queue, all that differs is counted.
 func TestMissingQueues(t *testing.T) {
 	t.Parallel()
 	top := shop(t)
@@ -30,6 +30,7 @@ func TestMissingQueues(t *testing.T) {
 		},
 		"one queue":             {[]string{"audit"}, status.Filter{}, "the queue audit does not exist"},
 		"one queue, one family": {[]string{"audit"}, audit, "the queue audit does not exist"},
+		"another family":        {[]string{"mail"}, audit, "the broker differs from the file in 1 place"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,6 +49,16 @@ func TestMissingQueues(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// A queue whose dead-lettering dlxctl does not manage has no row. That it is missing is said.
+func TestAMissingQueueThatIsNotManaged(t *testing.T) {
+	t.Parallel()
+	top := spectest.Compile(t, "version: 1\nname: shop\nqueues: [{name: own, deadLetterBy: unmanaged}]\n")
+	got := texts(status.Make(top, topology.State{Version: "4.0.5"}, status.Options{}))
+	if d := cmp.Diff([]string{"not-applied: the broker differs from the file in 1 place"}, got); d != "" {
+		t.Errorf("problems (-want +got):\n%s", d)
 	}
 }
 

@@ -63,7 +63,7 @@ func (m *maker) problems() {
 	m.deskProblems()
 	m.policies()
 	m.planProblems(topology.WarnOverruled, topology.WarnStarvesTier, topology.WarnDeskPolicy)
-	if n := len(slices.DeleteFunc(slices.Clone(m.plan.Changes), comesBackNow)); n > 0 && !m.missesAny() {
+	if n := len(slices.DeleteFunc(slices.Clone(m.plan.Changes), comesBackNow)); n > 0 && len(m.gone) == 0 {
 		m.report(Problem{
 			Name: notApplied, Text: fmt.Sprintf("the broker differs from the file in %s", text.Count(n, "place")),
 			Command: m.o.Command("plan"),
@@ -237,14 +237,6 @@ func (m *maker) missing() {
 		line = fmt.Sprintf("none of the %s of the file exists", text.Count(len(m.gone), "queue"))
 	}
 	m.report(Problem{Name: notApplied, Text: line, Command: m.o.Command("apply"), Queues: m.gone})
-}
-
-// missesAny reports whether a queue of the file does not exist, chosen or not.
-func (m *maker) missesAny() bool {
-	return slices.ContainsFunc(m.t.Queues, func(q topology.Queue) bool {
-		_, ok := m.have[q.Name]
-		return !ok && !slices.Contains(m.state.Down, q.Name)
-	}) || len(m.gone) > 0
 }
 
 // unprocessed reports failed queues that no processor consumes: those with messages, and the
