@@ -124,3 +124,21 @@ func (s *Set) DelayedRetry(q topology.Queue) (kind string, least time.Duration, 
 	ok = kind != "" && kind != DelaysNothing && ms > 0
 	return kind, time.Duration(ms) * time.Millisecond, ok
 }
+
+// Native returns the native backoff that RabbitMQ follows in a queue, without its name, whatever
+// sets it. It reports false for a queue that does not delay all that is returned to it, or that
+// delivers a message without end.
+func (s *Set) Native(q topology.Queue) (topology.Backoff, bool) {
+	kind, least, delays := s.DelayedRetry(q)
+	if !delays {
+		return topology.Backoff{}, false
+	}
+	effective := s.Effective(q)
+	limit, _ := DeliveryLimit(s.state, q, effective)
+	return topology.NativeOf(topology.Arguments{
+		topology.KeyDelayedRetryType: kind,
+		topology.KeyDelayedRetryMin:  least.Milliseconds(),
+		topology.KeyDelayedRetryMax:  effective["x-"+topology.KeyDelayedRetryMax],
+		topology.KeyDeliveryLimit:    limit,
+	})
+}

@@ -47,8 +47,9 @@ type tracer struct {
 	queues        map[string]topology.Queue
 	exchangeTypes map[string]string
 	roles         map[string]topology.Role
-	backoffs      map[string]backoff          // by failed queue
-	natives       map[string]topology.Backoff // by work queue
+	backoffs      map[string]backoff // by failed queue
+	natives       map[string]bool    // the work queues to which a file gives a native backoff
+	policies      *policy.Set
 }
 
 // backoff is what a processor decides by.
@@ -65,7 +66,7 @@ func newTracer(in Input) *tracer {
 			"amq.topic": topology.Topic, "amq.headers": topology.Headers, "amq.match": topology.Headers,
 		},
 		roles: map[string]topology.Role{}, backoffs: map[string]backoff{},
-		natives: map[string]topology.Backoff{},
+		natives: map[string]bool{}, policies: policy.All(in.State),
 	}
 	for _, q := range in.State.Have.Queues {
 		t.queues[q.Name] = q
@@ -79,8 +80,8 @@ func newTracer(in Input) *tracer {
 			t.roles[q.Name] = q.Label.Role
 		}
 		for _, w := range c.WorkQueues {
-			if b, native := c.NativeBackoff(w.Backoff); native {
-				t.natives[w.Name] = b
+			if _, native := c.NativeBackoff(w.Backoff); native {
+				t.natives[w.Name] = true
 			}
 		}
 		for _, b := range c.Backoffs {
@@ -88,6 +89,20 @@ func newTracer(in Input) *tracer {
 		}
 	}
 	return t
+}
+
+// native returns the backoff that RabbitMQ follows in a queue to which a file gives a native one.
+// It reports false for any other queue, and where RabbitMQ follows none: the file is not applied,
+// or a policy of another team is in effect.
+func (t *tracer) native(queue string) (topology.Backoff, bool) {
+	if !t.natives[queue] {
+		return topology.Backoff{}, false
+	}
+	q := t.queues[queue]
+	if q.Type() == "" { // it is external in a file, and no other type can have a native backoff
+		q.Arguments = q.Arguments.With(topology.ArgQueueType, topology.Quorum)
+	}
+	return t.policies.Native(q)
 }
 
 // ends returns the copies of a result that reach no queue.
@@ -210,11 +225,11 @@ func (j *journey) deliver(at stopFrom) {
 			s.Delivery++
 		}
 	}
-	native := j.natives[s.Queue]
+	native, retries := j.native(s.Queue)
 	switch {
 	case failures != Always && s.Delivery > failures:
 		j.end(s, Acknowledged, Done, "")
-	case native.Native && j.in.Cause != Expired && j.in.Cause != Refused:
+	case retries && j.in.Cause != Expired && j.in.Cause != Refused:
 		j.requeue(at, native)
 	case failures == Always && j.repeats(at.index):
 		j.end(s, Failed, Endless, "it comes back the same again and again, and only a consumer can end that")

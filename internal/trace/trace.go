@@ -25,8 +25,8 @@ type Cause string
 
 // The causes.
 const (
-	// Rejected: consumers reject the message without requeue. In a queue with a native backoff they
-	// requeue it.
+	// Rejected: consumers reject the message without requeue. They requeue it in a queue with a native
+	// backoff of a file that is in effect.
 	Rejected Cause = "rejected"
 	// Expired: no consumer takes the message before its TTL is over.
 	Expired Cause = "expired"

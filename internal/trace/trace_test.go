@@ -249,6 +249,61 @@ queues: [{name: billing}]
 	}
 }
 
+// TestNativeRetriesAreThoseInEffect has a file that leaves retries to RabbitMQ: what the broker has
+// decides about them.
+func TestNativeRetriesAreThoseInEffect(t *testing.T) {
+	t.Parallel()
+	file := func(queue, delays string) topology.Compiled {
+		return spectest.Compile(t, `version: 1
+name: shop
+backoff: {steady: {engine: native, linear: `+delays+`}}
+queues: [{name: billing, backoff: steady`+queue+`}]
+`)
+	}
+	hour := file("", "{first: 1h, attempts: 4}")
+	applied := file("", "{first: 10s, attempts: 2}")
+	external := file(", external: true", "{first: 10s, attempts: 2}")
+	unattached := applied.Topology
+	unattached.Policies = nil
+	retries := []string{
+		"0s billing failed", "10s billing failed", "30s billing failed by delivery_limit",
+		"30s billing.dead kept, dead-letter",
+	}
+	for name, tc := range map[string]struct {
+		version string
+		have    topology.Topology
+		limit   int64 // of an operator policy
+		want    []string
+	}{
+		"other delays than those of the file": {"4.3.6", applied.Topology, 0, retries},
+		"an external queue of a file":         {"4.3.6", external.Topology, 0, retries},
+		"fewer retries by an operator policy": {"4.3.6", applied.Topology, 1, []string{
+			"0s billing failed", "10s billing failed by delivery_limit", "10s billing.dead kept, dead-letter",
+		}},
+		"no policy": {"4.3.6", unattached, 0, []string{"0s billing failed by rejected, lost"}},
+		"a broker without retries": {"4.0.5", applied.Topology, 0, []string{
+			"0s billing failed by rejected", "0s billing.dead kept, dead-letter",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state := topology.State{Version: tc.version, Have: tc.have}
+			if tc.limit > 0 {
+				state.OperatorPolicies = []topology.Policy{{
+					Name: "few", Pattern: "billing", ApplyTo: "queues",
+					Definition: topology.Arguments{topology.KeyDeliveryLimit: tc.limit},
+				}}
+			}
+			got := ways(trace.Run(trace.Input{
+				State: state, Key: "billing", Failures: trace.Always, Cause: trace.Rejected, Files: []topology.Compiled{hour},
+			}))
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("the way (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
 // TestOutputs compares all formats with files, for a message with every kind of end.
 func TestOutputs(t *testing.T) {
 	t.Parallel()
