@@ -315,9 +315,13 @@ func (a *alerts) runs() {
 // metricsMissing adds the alerts that the broker's metrics of some generated queue are missing, or
 // those of a node: without them other alerts cannot fire. Each node reports the queues that it
 // leads, so that one which is not scraped need not lead a generated queue. It is a node of this
-// broker if it said so within a week.
+// broker if it said so within a week. A file that manages no queue has no generated queues: apply
+// creates none whose metrics could be missing.
 func (a *alerts) metricsMissing() {
 	queues := []string{topology.UnroutableName(a.t.Name)}
+	if !slices.Contains(a.t.QueueNames(), queues[0]) {
+		return
+	}
 	for _, b := range a.t.Backoffs {
 		queues = append(queues, b.FailedQueue)
 		for _, tier := range tiers(b) {
