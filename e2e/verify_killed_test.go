@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
@@ -52,12 +54,35 @@ func TestAKilledVerifyLeavesItsQueueToExpire(t *testing.T) {
 	if out := succeeds(t, target, "status", "-f", file); strings.Contains(out, home.Name) {
 		t.Errorf("status shows the queue of verify:\n%s", out)
 	}
-	ch := target.Channel(t)
-	for _, queue := range []string{"billing", "billing.dead", "shop.unroutable"} {
-		if m, found, err := ch.Get(queue, false); err != nil || found {
-			t.Errorf("%s has the message %q: %v", queue, m.MessageId, err)
-		}
+	holdsNoCanary(t, target, "billing", "billing.dead", "shop.unroutable")
+}
+
+// A canary that a processor does not take in time waits for one. It has the address of a work
+// queue, and comes to no dead-letter queue, and verify does not say that the processor has another
+// file.
+func TestVerifyOfAProcessorThatHangs(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	target, file := brokertest.VHost(t), writeTopology(t, verifiedFile)
+	succeeds(t, target, "apply", "--yes", "-f", file)
+	hung := target.Channel(t)
+	if err := hung.Qos(1, 0, false); err != nil {
+		t.Fatal(err)
 	}
+	taken, err := hung.Consume("shop.standard.failed", "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	brokertest.PublishConfirmed(t, hung, "shop.failed", "@billing", amqp091.Publishing{MessageId: "m-1"})
+	<-taken // and is not acknowledged, so that the canary is the next one
+	code, out := dlxctl(target, "verify", "--patience", "1s", "-f", file)
+	if code != 2 || !strings.Contains(out, "problem processor: ") || strings.Contains(out, "other-tier") {
+		t.Errorf("verify exits with %d:\n%s", code, out)
+	}
+	holdsNoCanary(t, target, "billing.dead", "shop.unroutable")
+	hung.Close()
+	succeeds(t, target, "process", "--until-empty", "-f", file)
+	awaitReady(t, target, verifyQueue(t, target).Name)
 }
 
 // A processor that starts just after verify is not a fault: verify waits until it consumes.
@@ -134,6 +159,17 @@ type madeQueue struct {
 	Name      string
 	Arguments map[string]any
 	Messages  int
+}
+
+// holdsNoCanary fails the test if one of these queues has a message.
+func holdsNoCanary(t *testing.T, target brokertest.Target, queues ...string) {
+	t.Helper()
+	ch := target.Channel(t)
+	for _, queue := range queues {
+		if m, found, err := ch.Get(queue, false); err != nil || found {
+			t.Errorf("%s has the message %q: %v", queue, m.MessageId, err)
+		}
+	}
 }
 
 // verifyQueues returns the queues that runs of verify have made.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -57,27 +56,29 @@ type maker struct {
 	home     string // the queue to which canaries come back
 	work     string // a work queue of the backoff
 	run      string
-	patience time.Duration
 }
 
 // make returns two canaries for each attempt, at the moment now: one as it enters the exchange of
 // the tiers, and one as it enters the exchange for failed messages. Both claim to be messages of
 // the work queue home that failed so many times. What the processor decides about the second is
 // what the first one has from the beginning.
+//
+// None has an expiration. In the failed queue it would make a canary that no processor takes in
+// time a dead letter of the work queue by whose address it came there, and where the file has
+// afterExpiry, canaries would not wait in longer tiers.
 func (m maker) make(now time.Time) (alone, processed []*canary) {
 	rules := retry.NewRules(m.topology, m.backoff, 0).Including(func(string) bool { return true })
 	reason := topology.ReasonRejected
 	if len(m.backoff.RetryOn) > 0 {
 		reason = m.backoff.RetryOn[0]
 	}
-	expiration := strconv.FormatInt(m.patience.Milliseconds(), 10)
 	headers := map[string]any{}
 	for i, tier := range m.backoff.Tiers {
 		failed := maps.Clone(headers)
 		failed[topology.CC] = []any{topology.AddressKey(m.work)} // leads to the failed queue, and the own address nowhere
 		failed[topology.HeaderDeath] = m.deaths(i, reason, now)
 		d := rules.Decide(retry.Message{
-			Key: topology.AddressKey(m.home), Headers: failed, Expiration: expiration,
+			Key: topology.AddressKey(m.home), Headers: failed,
 			Table: func(t map[string]any) any { return amqp091.Table(t) },
 		}, now)
 		headers = d.Headers
@@ -92,7 +93,6 @@ func (m maker) make(now time.Time) (alone, processed []*canary) {
 		p.id, p.processed = a.id+"-processor", true
 		p.exchange, p.key = topology.FailedExchangeName(m.topology.Name), topology.AddressKey(m.home)
 		p.message = publishing(p.id, failed)
-		p.message.Expiration = expiration
 		processed = append(processed, &p)
 	}
 	return alone, processed

@@ -63,8 +63,9 @@ type Verifier struct {
 // plane is in the report. The error says that the plane could not be verified: the broker is out of
 // reach, the user lacks a right, ctx has ended, or there is no backoff.
 //
-// Nothing stays behind, wherever Run ends: its queue expires, and so do canaries in a failed queue
-// that no processor consumes. A canary in a tier leaves it with its delay.
+// Its queue expires, wherever Run ends, and a canary in a tier leaves it with its delay. A canary
+// that no processor has taken waits in the failed queue, as failed messages do. The processor that
+// takes it later retries it, or puts it into the unroutable queue if the queue of verify has gone.
 func (v *Verifier) Run(ctx context.Context) (Report, error) {
 	report := Report{Topology: v.Topology.Name, VHost: v.Endpoint.VHost, OK: true}
 	if !Verifiable(v.Topology) {
@@ -166,7 +167,7 @@ func (v *Verifier) prepare(ctx context.Context, conn *amqp.Conn, s *surveyor, ru
 			return nil, err
 		}
 		m := maker{
-			topology: v.Topology, backoff: b, home: s.home.Name, work: worked(v.Topology, b), run: run, patience: v.Patience,
+			topology: v.Topology, backoff: b, home: s.home.Name, work: worked(v.Topology, b), run: run,
 		}
 		alone, processed := m.make(time.Now())
 		out = append(out, v.choose(s, alone, processed, rows, processors)...)
@@ -232,7 +233,7 @@ func (v *Verifier) rows(r *Report, b topology.Backoff) map[string]int {
 }
 
 // processors reports whether canaries are sent to the processors of a backoff. Without a consumer
-// they are not: they would only lie in the failed queue until they expire.
+// they are not: they would only wait in the failed queue.
 // A processor that begins at the same time is waited for until ctx ends.
 func (v *Verifier) processors(ctx context.Context, conn *amqp.Conn, b topology.Backoff, r *Report) (bool, error) {
 	if v.TiersOnly {

@@ -30,11 +30,13 @@ queues: [{name: billing}, {name: mail}]
 // flock returns the canaries of shop, those without a processor first.
 func flock(t *testing.T, now time.Time) (alone, processed []*canary) {
 	t.Helper()
-	c := shop(t)
+	return canariesOf(shop(t), now)
+}
+
+// canariesOf returns the canaries of the first backoff of a topology.
+func canariesOf(c topology.Compiled, now time.Time) (alone, processed []*canary) {
 	home, _ := homeObjects(c, "r1", time.Minute)
-	m := maker{
-		topology: c, backoff: c.Backoffs[0], home: home.Name, work: "billing", run: "r1", patience: 30 * time.Second,
-	}
+	m := maker{topology: c, backoff: c.Backoffs[0], home: home.Name, work: "billing", run: "r1"}
 	return m.make(now)
 }
 
@@ -149,6 +151,28 @@ func unbound(destination string, matches func(topology.Binding) bool) func(*topo
 		s.Have.Bindings = slices.DeleteFunc(slices.Clone(s.Have.Bindings), func(b topology.Binding) bool {
 			return b.Destination == destination && matches(b)
 		})
+	}
+}
+
+// Canaries wait in each tier, also where the file says what becomes of messages whose time is over.
+func TestCanariesOfABackoffWithAfterExpiry(t *testing.T) {
+	t.Parallel()
+	for _, after := range []topology.AfterExpiry{topology.ExpiryDead, topology.ExpiryDropped} {
+		c := spectest.Compile(t, `
+version: 1
+name: shop
+backoff: {standard: {tiers: [10s, 10m], afterExpiry: `+string(after)+`}}
+queues: [{name: billing, backoff: standard}]
+`)
+		home, bindings := homeObjects(c, "r1", time.Minute)
+		var r Report
+		s := newSurveyor(c, topology.State{Version: "4.3.6", Have: c.Topology}, home, bindings, &r)
+		alone, processed := canariesOf(c, time.Now())
+		for _, canary := range slices.Concat(alone, processed) {
+			if !s.comesBack(canary) {
+				t.Errorf("afterExpiry %s: the canary %s is not sent: %+v", after, canary.id, r.Problems)
+			}
+		}
 	}
 }
 
@@ -275,7 +299,7 @@ func TestTheHeadersOfCanaries(t *testing.T) {
 		"count": int32(2), "CC": []any{"@shop.verify.r1"}, "retry-queue": "shop.verify.r1", "retry-exchange": "shop.return",
 		"retry-routing-key": canaryKey, "retry-first-failed-at": "2026-01-02T03:04:05.000Z",
 		"retry-last-failed-at": "2026-01-02T03:04:05.000Z", "retry-reason": "rejected", "retry-attempts": int64(2),
-		"retry-cc": []any{"@billing"}, "retry-expiration": "30000",
+		"retry-cc": []any{"@billing"},
 		"retry-history": []any{
 			amqp091.Table{"at": "2026-01-02T03:04:05.000Z", "attempt": int64(1), "reason": "rejected", "tier": "10s"},
 			amqp091.Table{"at": "2026-01-02T03:04:05.000Z", "attempt": int64(2), "reason": "rejected", "tier": "10s"},
@@ -284,7 +308,7 @@ func TestTheHeadersOfCanaries(t *testing.T) {
 	if d := cmp.Diff(want, alone[1].want); d != "" {
 		t.Errorf("headers of the second attempt (-want +got):\n%s", d)
 	}
-	if p := processed[1]; p.exchange != "shop.failed" || p.key != "@shop.verify.r1" || p.message.Expiration != "30000" ||
+	if p := processed[1]; p.exchange != "shop.failed" || p.key != "@shop.verify.r1" || p.message.Expiration != "" ||
 		p.message.Headers["count"] != int32(1) {
 		t.Errorf("the canary for a processor is %+v", p.message)
 	}
