@@ -114,21 +114,30 @@ func (s *surveyor) settings(b topology.Backoff, tier topology.Tier) {
 	if !exists {
 		return
 	}
-	q.Label = topology.Label{Role: topology.RoleRetry, Backoff: b.Name}
-	for _, p := range s.all.InEffect(q) {
-		for _, key := range s.policies.Harms(q, p.Definition) {
-			s.report.add(Problem{Name: "harmful-policy", Backoff: b.Name, Queue: tier.Queue, Text: fmt.Sprintf(
-				"%s (pattern %s) would %s; run 'dlxctl plan', which proposes what to do about it",
-				p, text.Name(p.Pattern),
-				policy.Consequence(q, key, p.Definition, text.Name(q.Name)))})
-		}
-	}
+	s.harmed(b, q, topology.RoleRetry)
 	if ttl, _ := q.Arguments[topology.ArgMessageTTL].(int64); ttl != tier.Delay.Milliseconds() {
 		s.report.add(Problem{Name: "settings", Backoff: b.Name, Queue: tier.Queue, Text: fmt.Sprintf(
 			"%s has the x-message-ttl %v, and not %d (%s); run 'dlxctl plan'", text.Name(q.Name),
 			topology.FormatValue(q.Arguments[topology.ArgMessageTTL]), tier.Delay.Milliseconds(),
 			text.Duration(tier.Delay))})
 	}
+}
+
+// harmed reports whether a policy in effect does harm to a queue of a backoff, and adds a problem
+// then.
+func (s *surveyor) harmed(b topology.Backoff, q topology.Queue, role topology.Role) bool {
+	q.Label = topology.Label{Role: role, Backoff: b.Name}
+	harmed := false
+	for _, p := range s.all.InEffect(q) {
+		for _, key := range s.policies.Harms(q, p.Definition) {
+			harmed = true
+			s.report.add(Problem{Name: "harmful-policy", Backoff: b.Name, Queue: q.Name, Text: fmt.Sprintf(
+				"%s (pattern %s) would %s; run 'dlxctl plan', which proposes what to do about it",
+				p, text.Name(p.Pattern),
+				policy.Consequence(q, key, p.Definition, text.Name(q.Name)))})
+		}
+	}
+	return harmed
 }
 
 // comesBack reports whether a canary goes from its exchange to its tier, from there to the queue
@@ -146,7 +155,9 @@ func (s *surveyor) comesBack(c *canary) bool {
 		return false
 	}
 	if c.processed {
-		return true // the canary without a processor shows the rest
+		// What a policy takes out of the failed queue is a dead letter of the work queue by whose
+		// address the canary came there. The canary without a processor shows the rest.
+		return !s.harmed(c.backoff, s.queues[c.backoff.FailedQueue], topology.RoleFailed)
 	}
 	back := s.router.DeadLetter(c.tier.Queue, into.Message, route.Expired)
 	return s.only(c, back, s.home.Name, "a retry that leaves "+text.Name(c.tier.Queue))

@@ -44,9 +44,11 @@ func canariesOf(c topology.Compiled, now time.Time) (alone, processed []*canary)
 // is not sent, and the report names the difference.
 func TestACanaryIsSentOnlyWhereItComesBack(t *testing.T) {
 	t.Parallel()
-	policyOn := func(definition topology.Arguments) func(*topology.State) {
+	policyOn := func(pattern string, definition topology.Arguments) func(*topology.State) {
 		return func(s *topology.State) {
-			s.Have.Policies = []topology.Policy{{Name: "everything", Pattern: ".*", ApplyTo: "queues", Definition: definition}}
+			s.Have.Policies = []topology.Policy{{
+				Name: "everything", Pattern: pattern, ApplyTo: "queues", Definition: definition,
+			}}
 		}
 	}
 	bind := func(source, key string, args topology.Arguments) func(*topology.State) {
@@ -77,11 +79,15 @@ func TestACanaryIsSentOnlyWhereItComesBack(t *testing.T) {
 	}{
 		"what the file says": {func(*topology.State) {}, true, true, ""},
 		"a TTL that is too short": {
-			policyOn(topology.Arguments{"message-ttl": int64(5000)}), true, true,
-			"harmful-policy: the policy everything (pattern .*) would end the wait in shop.standard.retry.10s after 5s; ",
+			policyOn("retry", topology.Arguments{"message-ttl": int64(5000)}), true, true,
+			"harmful-policy: the policy everything (pattern retry) would end the wait in shop.standard.retry.10s after 5s; ",
+		},
+		"a TTL of the failed queue": {
+			policyOn("failed", topology.Arguments{"message-ttl": int64(5000)}), true, false,
+			"harmful-policy: the policy everything (pattern failed) would move the messages in shop.standard.failed to the exchange shop.dead after 5s; ",
 		},
 		"another dead-letter routing key": {
-			policyOn(topology.Arguments{"dead-letter-routing-key": "x"}), false, true,
+			policyOn(".*", topology.Arguments{"dead-letter-routing-key": "x"}), false, true,
 			"route: a retry that leaves shop.standard.retry.10s goes to shop.unroutable, and not to its work queue; ",
 		},
 		"a tier without a binding": {
