@@ -134,16 +134,15 @@ func WriteText(w io.Writer, r Report, width int) error {
 			after(t.Processor, t.ProcessorWaited),
 		})
 	}
-	if err := (text.Table{Rows: rows}).Write(w, width); err != nil {
-		return err
+	failures := [][]string{{"BACKOFF", "FAILED BY", "EXPECTED", "RESULT"}}
+	for _, f := range r.Failures {
+		failures = append(failures, []string{f.Backoff, f.Consumer, f.Expected, after(f.Result, f.Waited)})
 	}
-	fmt.Fprintln(w)
-	if len(r.Failures) > 0 {
-		rows := [][]string{{"BACKOFF", "FAILED BY", "EXPECTED", "RESULT"}}
-		for _, f := range r.Failures {
-			rows = append(rows, []string{f.Backoff, f.Consumer, f.Expected, after(f.Result, f.Waited)})
+	for _, table := range [][][]string{rows, failures} {
+		if len(table) == 1 { // the heading alone
+			continue
 		}
-		if err := (text.Table{Rows: rows}).Write(w, width); err != nil {
+		if err := (text.Table{Rows: table}).Write(w, width); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)
@@ -170,6 +169,9 @@ func (r Report) summary() string {
 		}
 	}
 	out := fmt.Sprintf("%s of %s verified", text.Count(worked, "tier"), fmt.Sprint(len(r.Tiers)))
+	if len(r.Tiers) == 0 {
+		out = "no tiers to verify"
+	}
 	if unwaited > 0 {
 		out += fmt.Sprintf("; of %s beyond --max-wait only the settings were read", text.Count(unwaited, "tier"))
 	}

@@ -137,7 +137,8 @@ func (v *Verifier) expires() time.Duration {
 	return min(longest+2*v.Patience+expiryMargin, topology.MaxDelay)
 }
 
-// prepare adds a row for each tier to the report, and returns the canaries to send.
+// prepare adds a row for each tier to the report, and returns the canaries to send. A backoff
+// without tiers has no canaries: its objects and its processors are looked at.
 func (v *Verifier) prepare(ctx context.Context, conn *amqp.Conn, s *surveyor, run string) ([]*canary, error) {
 	var out []*canary
 	ctx, cancel := context.WithTimeout(ctx, processorStart)
@@ -148,12 +149,10 @@ func (v *Verifier) prepare(ctx context.Context, conn *amqp.Conn, s *surveyor, ru
 		})
 	}
 	for _, b := range v.Topology.Backoffs {
-		if len(b.Tiers) == 0 {
-			continue
-		}
+		first := len(s.report.Tiers)
 		rows := v.rows(s.report, b)
 		complete := s.missing(b) && s.state.Alarm == ""
-		for _, tier := range s.report.Tiers[rows[b.Tiers[0].Queue]:] {
+		for _, tier := range s.report.Tiers[first:] {
 			s.settings(b, topology.Tier{Delay: tier.Delay, Queue: tier.Queue})
 		}
 		if !complete {

@@ -182,6 +182,36 @@ queues: [{name: billing, backoff: standard}]
 	}
 }
 
+// A backoff without tiers has no canaries. Its objects are looked at.
+func TestABackoffWithoutTiers(t *testing.T) {
+	t.Parallel()
+	c := spectest.Compile(t, `
+version: 1
+name: shop
+backoff: {direct: {tiers: []}}
+queues: [{name: billing, backoff: direct}]
+`)
+	home, bindings := homeObjects(c, "r1", time.Minute)
+	v := Verifier{Topology: c, TiersOnly: true}
+	for _, tc := range []struct {
+		have topology.Topology
+		want string
+	}{
+		{c.Topology, "\n\nno tiers to verify\n"},
+		{topology.Topology{}, "queue shop.direct.failed; run 'dlxctl apply'\nno tiers to verify; 1 problem\n"},
+	} {
+		var r Report
+		s := newSurveyor(c, topology.State{Version: "4.3.6", Have: tc.have}, home, bindings, &r)
+		if sent, err := v.prepare(t.Context(), nil, s, "r1"); err != nil || len(sent) > 0 {
+			t.Errorf("%d canaries are sent: %v", len(sent), err)
+		}
+		var b strings.Builder
+		if err := WriteText(&b, r, 0); err != nil || !strings.HasSuffix(b.String(), tc.want) {
+			t.Errorf("the report is\n%s: %v", &b, err)
+		}
+	}
+}
+
 // A failed queue that no failed message reaches is found also where all tiers are longer than
 // --max-wait.
 func TestTheWayToAProcessorIsReadAlsoForLongTiers(t *testing.T) {
