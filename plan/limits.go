@@ -96,7 +96,7 @@ func (r *resolver) overfull(before, after topology.Arguments, q topology.Queue) 
 	if !exists || held == 0 {
 		return ""
 	}
-	was, becomes := policy.WithPolicies(have, before), policy.WithPolicies(have, after)
+	was, becomes := r.foreign.WithPolicies(have, before), r.foreign.WithPolicies(have, after)
 	drops := func(effective topology.Arguments) bool {
 		overflow, _ := effective[topology.ArgOverflow].(string)
 		return overflow == "" || overflow == policy.DropHead

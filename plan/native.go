@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/arguments"
-	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -48,7 +47,7 @@ func (r *resolver) undelayable(want topology.Policy, q topology.Queue) string {
 		}
 	}
 	operator, _ := r.foreign.Operator(have)
-	effective := policy.WithPolicies(have, want.Definition, operator.Definition)
+	effective := r.foreign.WithPolicies(have, want.Definition, operator.Definition)
 	attempts := int64(len(b.Tiers))
 	if limit, ok := effective[topology.ArgDeliveryLimit].(int64); ok && limit < attempts {
 		return fmt.Sprintf("%s and %s, and %s limits it to %d: of two limits the smaller one applies; raise or remove that one, or write fewer tiers%s",

@@ -161,28 +161,48 @@ func TestConsequencesOnABroker(t *testing.T) {
 	}
 }
 
-// The default delivery limit of 4.x loses a message at the 21st return, and 3.10 has none.
-func TestTheDefaultDeliveryLimitLosesMessages(t *testing.T) {
+// The default delivery limit of 4.x loses a message at the 21st return, and 3.10 has none. On 3.10
+// the limit -1 loses one at the first return, whatever a policy says.
+func TestDeliveryLimitsThatLoseMessagesOnALine(t *testing.T) {
 	t.Parallel()
-	const definitions = `{"queues": [
-  {"name": "billing", "durable": true, "auto_delete": false, "arguments": {"x-queue-type": "quorum"}}]}`
-	target, ch, report := imported(t, definitions)
-	in := read(t, "broker.json", definitions)
-	says := finds(report, "delivery-limit-into-nothing")
-	if since4 := target.AtLeast("4.0"); says != since4 {
-		t.Errorf("on %s the audit says so: %t", target.Version, says)
+	for rule, tc := range map[string]struct {
+		argument string
+		returns  int
+		since4   bool
+	}{
+		"delivery-limit-into-nothing": {"", 21, true},
+		"limit-minus-one-on-3x":       {`, "x-delivery-limit": -1`, 1, false},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			definitions := `{"queues": [{"name": "billing", "durable": true, "auto_delete": false,
+  "arguments": {"x-queue-type": "quorum"` + tc.argument + `}}]`
+			if tc.argument != "" {
+				definitions += `, "policies": [{"name": "limit", "pattern": "^billing$", "apply-to": "queues", "priority": 0,
+  "definition": {"delivery-limit": 2147483647}}]`
+			}
+			target, ch, report := imported(t, definitions+"}")
+			in := read(t, "broker.json", definitions+"}")
+			says := finds(report, rule)
+			if want := target.AtLeast("4.0") == tc.since4; says != want {
+				t.Errorf("on %s the audit says so: %t", target.Version, says)
+			}
+			brokertest.Eventually(t, "the policy in effect", func() bool {
+				return tc.argument == "" || target.Queue(t, "billing")["policy"] == "limit"
+			})
+			brokertest.Fill(t, ch, "", "billing", 1, 10)
+			dies(t, ch, tc.returns)
+			steady := 0
+			brokertest.EventuallyEvery(t, 40e6, "the message to be gone, or to stay", func() bool {
+				if len(counts(t, ch, in)) > 0 == says {
+					steady = 0
+				} else {
+					steady++
+				}
+				return steady == 5
+			})
+		})
 	}
-	brokertest.Fill(t, ch, "", "billing", 1, 10)
-	dies(t, ch, 21)
-	steady := 0
-	brokertest.EventuallyEvery(t, 40e6, "the message to be gone, or to stay", func() bool {
-		if len(counts(t, ch, in)) > 0 == says {
-			steady = 0
-		} else {
-			steady++
-		}
-		return steady == 5
-	})
 }
 
 // A quorum queue with at-least-once dead-lettering keeps what its exchange cannot route. With the

@@ -168,7 +168,8 @@ func minusOneBefore4() check {
 		Title: "The delivery limit -1 is 0 before 4.0",
 		Why: "Since 4.0 the delivery limit -1 means none. RabbitMQ 3.x reads it as 0, and gives up a message at its first " +
 			"return. Where the version is not known, the rule is a note.",
-		Fix:  "Use 2147483647, which is no limit on all versions.",
+		Fix: "Use 2147483647, which is no limit on all versions. Where -1 is an argument, replace the queue: of an argument and " +
+			"a policy RabbitMQ 3.x applies the smaller limit.",
 		Hit:  Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": -1`), Version: "3.10.8"},
 		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 2147483647`), Version: "3.10.8"},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
@@ -179,6 +180,7 @@ func minusOneBefore4() check {
 		f := Finding{
 			Evidence: q.argument(topology.ArgDeliveryLimit),
 			Remedy:   x.fixed(q, topology.ArgDeliveryLimit),
+			// A policy helps where a policy says -1, as in a file of 4.x, and not where an argument does.
 			Tries: slices.Concat(x.setting(q, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited}),
 				x.replacing(q)),
 		}

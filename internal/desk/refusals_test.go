@@ -62,6 +62,17 @@ func lookRefusals() map[refusal]func() error {
 			}, "q", 0, 0)
 		}
 	}
+	minusOne := func() error { // before 4.0, with a policy that does not help
+		state := topology.State{VHost: "shop", Version: "3.10.8"}
+		state.Have.Queues = []topology.Queue{{Name: "q", Durable: true, Arguments: topology.Arguments{
+			topology.ArgQueueType: topology.Quorum, topology.ArgDeliveryLimit: int64(-1),
+		}}}
+		state.Have.Policies = []topology.Policy{{
+			Name: "q-only", Pattern: "^q$", ApplyTo: "queues",
+			Definition: topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited},
+		}}
+		return desk.RefuseLook(state, "q", 0, 0)
+	}
 	ten := topology.Usage{Ready: 10, Bytes: 900}
 	user := &desk.Desk{Topology: topology.Compiled{Name: "shop"}}
 	user.Endpoint.AMQP.User = "ann"
@@ -93,6 +104,7 @@ func lookRefusals() map[refusal]func() error {
 			}, ten, 0, 0),
 		{"a spent delivery limit", "the first message of queue q can be returned 1 time more before the broker drops or dead-letters it (delivery limit 20), and a look returns it; consume the message, or raise delivery-limit for it by a policy"}: queue(
 			topology.Arguments{topology.ArgQueueType: topology.Quorum}, ten, 0, 18),
+		{"a delivery limit of -1 before 4.0", "the first message of queue q can be returned 0 times more before the broker drops or dead-letters it (delivery limit 0), and a look returns it; consume the messages, as no policy raises the limit of an argument (x-delivery-limit)"}: minusOne,
 		{"a delayed retry", "queue q withholds what is returned to it for 1m or longer (delayed-retry-type all), and a look would hide its messages for that time; set delayed-retry-type: disabled for it by a policy"}: queue(
 			topology.Arguments{
 				topology.ArgQueueType: topology.Quorum, "x-delayed-retry-type": "all", "x-delayed-retry-min": int64(60000),

@@ -70,6 +70,19 @@ func TestDropping(t *testing.T) {
 	}
 }
 
+// Since 4.0 a delivery limit of -1 is none, and another one applies. Before, the smaller one does.
+func TestAPolicyOverADeliveryLimitOfMinusOne(t *testing.T) {
+	t.Parallel()
+	q := topology.Queue{Name: "q", Arguments: quorum(topology.Arguments{"x-delivery-limit": int64(-1)})}
+	for version, want := range map[string]int64{"3.10.8": -1, "3.13.7": -1, "4.0.5": 20, "4.3.6": 20, "": -1} {
+		state := topology.State{Version: version}
+		state.Have.Policies = of(topology.Arguments{"delivery-limit": int64(20)})
+		if got := policy.Effective(state, q)["x-delivery-limit"]; got != want {
+			t.Errorf("on %q it is %v, want %d", version, got, want)
+		}
+	}
+}
+
 // Of two operator policies of equal priority the broker takes either. The one that deletes messages
 // of a dead-letter queue is assumed to be in effect, wherever it is in the list.
 func TestAHarmfulOperatorPolicyAmongEquals(t *testing.T) {

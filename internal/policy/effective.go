@@ -14,7 +14,8 @@ const defaultDeliveryLimit = 20
 
 // Effective returns the arguments of a queue as they apply together with its policy and its
 // operator policy: of two limits the smaller, and otherwise what the queue itself says. The
-// overflow of a quorum queue is that of the policy.
+// overflow of a quorum queue is that of the policy. Of a delivery limit of -1 and another one, the
+// other one applies since 4.0, and -1 before, and where the version is not known.
 func Effective(state topology.State, q topology.Queue) topology.Arguments {
 	return All(state).Effective(q)
 }
@@ -23,13 +24,13 @@ func Effective(state topology.State, q topology.Queue) topology.Arguments {
 // see [Effective].
 func (s *Set) Effective(q topology.Queue) topology.Arguments {
 	definitions := text.Each(s.InEffect(q), func(p Applied) topology.Arguments { return p.Definition })
-	return WithPolicies(q, definitions...)
+	return s.WithPolicies(q, definitions...)
 }
 
 // WithPolicies returns the arguments of a queue as they apply together with policies of these
 // definitions: its policy and its operator policy. Without any they are the arguments of the queue
 // itself. The caller does not change them.
-func WithPolicies(q topology.Queue, definitions ...topology.Arguments) topology.Arguments {
+func (s *Set) WithPolicies(q topology.Queue, definitions ...topology.Arguments) topology.Arguments {
 	if len(definitions) == 0 && q.Arguments != nil {
 		return q.Arguments
 	}
@@ -41,14 +42,24 @@ func WithPolicies(q topology.Queue, definitions ...topology.Arguments) topology.
 				out[name] = v // overflow in rabbit_quorum_queue asks the policy first
 				continue
 			}
-			out[name] = stronger(name, out[name], v)
+			out[name] = s.stronger(name, out[name], v)
 		}
 	}
 	return out
 }
 
 // stronger returns which of two values of an argument applies. The first is that of the queue.
-func stronger(name string, own, other any) any {
+func (s *Set) stronger(name string, own, other any) any {
+	a, limited := own.(int64)
+	b, limits := other.(int64)
+	if name == topology.ArgDeliveryLimit && limited && limits && min(a, b) < 0 && s.state.Major() >= 4 {
+		return max(a, b) // resolve_delivery_limit in rabbit_quorum_queue, which 3.x does not have
+	}
+	return smaller(own, other)
+}
+
+// smaller returns the smaller one of two limits, and otherwise the first value, if there is one.
+func smaller(own, other any) any {
 	a, limited := own.(int64)
 	b, limits := other.(int64)
 	switch {
@@ -56,8 +67,6 @@ func stronger(name string, own, other any) any {
 		return other
 	case !limited || !limits:
 		return own
-	case name == topology.ArgDeliveryLimit && (a < 0 || b < 0):
-		return max(a, b) // resolve_delivery_limit in rabbit_quorum_queue
 	default:
 		return min(a, b)
 	}

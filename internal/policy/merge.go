@@ -22,7 +22,7 @@ func Merge(q topology.Queue, base, own, limits topology.Arguments) topology.Argu
 	for _, name := range []string{topology.ArgMaxLength, topology.ArgMaxLengthBytes} {
 		if v, ok := limits[name]; ok {
 			key := topology.PolicyKey(name)
-			out[key] = stronger(name, v, base[key])
+			out[key] = smaller(v, base[key])
 		}
 	}
 	const overflow, strategy = topology.KeyOverflow, topology.KeyDeadLetterStrategy
