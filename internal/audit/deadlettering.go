@@ -279,7 +279,7 @@ func atMostOnce() check {
 		Why: "RabbitMQ removes a dead letter from its queue before another queue has confirmed it. If the target is full, has " +
 			"no leader, or the node stops in between, the message is lost. Only quorum queues can dead-letter at least once.",
 		Fix: "On a quorum queue set the dead-letter strategy at-least-once and the overflow reject-publish, as the work " +
-			"queues of dlxctl have them.",
+			"queues of dlxctl have them. One with a length limit then refuses messages when it is full: publishers need confirms.",
 		Hit: Example{Definitions: deadLetteringTo(`"x-queue-type": "quorum"`)},
 		Miss: Example{Definitions: deadLetteringTo(
 			`"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"`)},
@@ -295,10 +295,8 @@ func atMostOnce() check {
 		}
 		if q.Type() == topology.Quorum {
 			f.Evidence += " without x-dead-letter-strategy at-least-once"
-			f.Remedy = x.fixed(q, topology.ArgDeadLetterStrategy, topology.ArgOverflow)
-			f.Tries = x.setting(q, topology.Arguments{
-				topology.KeyDeadLetterStrategy: topology.AtLeastOnce, topology.KeyOverflow: topology.RejectPublish,
-			})
+			f.Remedy, f.Tries = x.refusing(q, topology.Arguments{topology.KeyDeadLetterStrategy: topology.AtLeastOnce},
+				topology.ArgDeadLetterStrategy, topology.ArgOverflow)
 		}
 		return f, true
 	})}
@@ -324,7 +322,8 @@ func atLeastOnceNotInEffect() check {
 		Why: "A quorum queue dead-letters at least once only with the overflow reject-publish. With drop-head, which is the " +
 			"default, RabbitMQ falls back to at most once, and says so in its log alone. On quorum queues the overflow of a " +
 			"policy overrides that of the arguments.",
-		Fix: "Set the overflow reject-publish by a policy.",
+		Fix: "Set the overflow reject-publish by a policy. A queue with a length limit then refuses messages when it is full: " +
+			"publishers need confirms.",
 		Hit: Example{Definitions: deadLetteringTo(`"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once"`)},
 		Miss: Example{Definitions: deadLetteringTo(
 			`"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"`)},
@@ -337,13 +336,13 @@ func atLeastOnceNotInEffect() check {
 		if set {
 			why = q.argument(topology.ArgOverflow)
 		}
-		return Finding{
+		f := Finding{
 			Evidence: q.argument(topology.ArgDeadLetterStrategy) + "; " + why,
 			Consequence: "dead letters of " + text.Name(q.Name) +
 				" are lost if the queue that they go to cannot take them",
-			Remedy: x.fixed(q, topology.ArgOverflow, topology.ArgDeadLetterStrategy),
-			Tries:  x.setting(q, topology.Arguments{topology.KeyOverflow: topology.RejectPublish}),
-		}, true
+		}
+		f.Remedy, f.Tries = x.refusing(q, nil, topology.ArgOverflow, topology.ArgDeadLetterStrategy)
+		return f, true
 	})}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -93,6 +94,9 @@ type standing struct {
 	reached map[string]map[string]bool
 	// flooded are the queues for dead letters to which other messages come too.
 	flooded map[string]bool
+	// spilling are the queues that dead-letter their oldest message when they are full, refusing those
+	// that refuse the newest one.
+	spilling, refusing map[string]bool
 }
 
 // standing returns what the survey of an index says of its virtual host, without findings.
@@ -100,9 +104,12 @@ func (x *index) standing() standing {
 	s := standing{
 		findings: map[about]Severity{}, fates: x.Fates(),
 		reached: map[string]map[string]bool{}, flooded: map[string]bool{},
+		spilling: map[string]bool{}, refusing: map[string]bool{},
 	}
 	for _, q := range x.queues {
 		s.flooded[q.Name] = q.Role == topology.RoleDeadLetter && q.Business()
+		s.spilling[q.Name] = q.spills()
+		s.refusing[q.Name] = policy.OverflowOf(q.Queue.Queue, q.Args) == topology.RejectPublish
 		s.reached[q.Name] = map[string]bool{}
 		for _, w := range q.Ways {
 			for _, name := range w.Hops {
@@ -133,6 +140,17 @@ func (s standing) misdirects(before standing) bool {
 	return false
 }
 
+// refuses reports whether a queue refuses messages when it is full, and dead-lettered its oldest
+// ones before: publishers without confirms lose what it refuses.
+func (s standing) refuses(before standing) bool {
+	for name, spills := range before.spilling {
+		if spills && s.refusing[name] {
+			return true
+		}
+	}
+	return false
+}
+
 // trial tries fixes on the model of a virtual host.
 type trial struct {
 	in     Input
@@ -142,10 +160,10 @@ type trial struct {
 }
 
 // settle chooses for each finding the first fix of its Tries that removes it, and adds neither an
-// error nor a warning, nor lets a queue lose messages that it kept, nor brings messages to a queue
-// that should not get them: alone, and together with the fixes of all other findings. A finding
-// without such a fix keeps the words of its rule. It returns how many findings have fixes that were
-// not tried, because the virtual host is large.
+// error nor a warning, nor lets a queue lose or refuse messages that it kept, nor brings messages
+// to a queue that should not get them: alone, and together with the fixes of all other findings. A
+// finding without such a fix keeps the words of its rule. It returns how many findings have fixes
+// that were not tried, because the virtual host is large.
 func settle(in Input, findings []Finding) (untried int) {
 	in.Rules = slices.Clone(in.Rules)
 	for _, r := range Rules() { // a fix must not add a finding of a rule that was not asked for
@@ -258,7 +276,7 @@ func (t *trial) holds(after standing, changes []Change, gone []about) bool {
 			return false
 		}
 	}
-	if after.misdirects(t.before) {
+	if after.misdirects(t.before) || after.refuses(t.before) {
 		return false
 	}
 	for name, fate := range after.fates {

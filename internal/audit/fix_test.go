@@ -368,3 +368,64 @@ func TestAdvice(t *testing.T) {
 		})
 	}
 }
+
+// A queue that dead-letters its oldest messages when it is full is not made to refuse messages:
+// publishers without confirms would lose them. One that refuses them already is made to dead-letter
+// at least once.
+func TestNoFixMakesAQueueRefuseWhatItDeadLetters(t *testing.T) {
+	t.Parallel()
+	const limit, words = `, "x-max-length": 1000`, "decide whether all publishers of billing use confirms, and set "
+	for name, tc := range map[string]struct{ rule, object, arguments, policies, want string }{
+		"at most once": {
+			"dead-letters-at-most-once", "billing", limit, "",
+			words + "dead-letter-strategy at-least-once and overflow reject-publish by a policy only if they do: when the queue is full (x-max-length 1000 (argument))",
+		},
+		"at least once, not in effect": {
+			"at-least-once-not-in-effect", "billing", limit + `, "x-dead-letter-strategy": "at-least-once"`, "",
+			words + "overflow reject-publish by a policy",
+		},
+		"an overflow that is not supported": {
+			"overflow-not-supported", "billing", limit + `, "x-overflow": "reject-publish-dlx"`, "",
+			words + "overflow reject-publish by a policy",
+		},
+		"a key of another policy": {
+			"policy-shadowed", "full", limit,
+			policyOf("full", 0, `"overflow": "reject-publish"`) + ", " + policyOf("top", 5, `"consumer-timeout": 3600000`),
+			"decide which keys of full the queues should have",
+		},
+		"one that refuses already": {
+			"dead-letters-at-most-once", "billing", limit + `, "x-overflow": "reject-publish"`, "", "curl -fsS -X PUT",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := read(t, "full.json", `{"queues": [
+  {"name": "billing", "durable": true, "arguments": {"x-queue-type": "quorum", "x-dead-letter-exchange": "",
+    "x-dead-letter-routing-key": "billing.dead"`+tc.arguments+`}},
+  {"name": "billing.dead", "durable": true, "arguments": {"x-queue-type": "quorum", "x-delivery-limit": 2147483647}}],
+ "policies": [`+tc.policies+`]}`)
+			checkFixes(t, in)
+			wantRemedy(t, in, tc.rule, tc.object, tc.want)
+		})
+	}
+}
+
+// policyOf returns the definition of a policy for the queue billing.
+func policyOf(name string, priority int, definition string) string {
+	return fmt.Sprintf(`{"name": %q, "pattern": "^billing$", "apply-to": "queues", "priority": %d, "definition": {%s}}`,
+		name, priority, definition)
+}
+
+// wantRemedy requires that the remedy of one finding begins so.
+func wantRemedy(t *testing.T, in audit.Input, rule, object, want string) {
+	t.Helper()
+	for _, f := range audit.Run(in).Findings {
+		if f.Rule == rule && f.DisplayName() == object {
+			if !strings.HasPrefix(f.Remedy, want) {
+				t.Errorf("the remedy does not begin with %q:\n%s", want, f.Remedy)
+			}
+			return
+		}
+	}
+	t.Errorf("no finding %s of %s", rule, object)
+}

@@ -150,9 +150,8 @@ func overflowNotSupported() check {
 		f := Finding{
 			Evidence:    q.argument(topology.ArgOverflow) + "; queue of type quorum; " + x.cause(q, route.MaxLen),
 			Consequence: fmt.Sprintf("when %s is full, its oldest message is lost", text.Name(q.Name)),
-			Remedy:      x.fixed(q, topology.ArgOverflow),
-			Tries:       x.setting(q, topology.Arguments{topology.KeyOverflow: topology.RejectPublish}),
 		}
+		f.Remedy, f.Tries = x.refusing(q, nil, topology.ArgOverflow)
 		if q.DeadLetters {
 			f.Severity = Warning
 			f.Consequence = fmt.Sprintf("when %s is full, its oldest message is dead-lettered, and publishers are not told",

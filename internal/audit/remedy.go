@@ -159,6 +159,24 @@ func (x *index) setting(q *queue, set topology.Arguments) []Fix {
 	return []Fix{{Changes: []Change{put(p)}}}
 }
 
+// spills reports whether a full queue dead-letters its oldest messages.
+func (q *queue) spills() bool { return q.DeadLetters && q.DropsHead() }
+
+// refusing returns what to do where the overflow reject-publish, with more keys, removes a finding:
+// the fixes that set them, and what to say where none holds, as by [index.fixed]. A queue that
+// spills when it is full would refuse messages instead, and publishers without confirms lose those:
+// a person decides that.
+func (x *index) refusing(q *queue, more topology.Arguments, arguments ...string) (remedy string, tries []Fix) {
+	set := more.With(topology.KeyOverflow, topology.RejectPublish)
+	if !q.spills() {
+		return x.fixed(q, arguments...), x.setting(q, set)
+	}
+	keys := text.Each(set.Names(), func(key string) string { return key + " " + describe(key, set[key]) })
+	return fmt.Sprintf("decide whether all publishers of %s use confirms, and set %s by a policy only if they do: when the queue "+
+		"is full (%s), it then refuses messages, instead of dead-lettering its oldest ones", text.Name(q.Name),
+		strings.Join(keys, " and "), x.cause(q, route.MaxLen)), nil
+}
+
 // unsetting returns the fixes that take keys of the policy in effect from a queue. Dead-letter
 // queues are taken out of it together, without all that loses what they keep. There are none where
 // an argument, an operator policy or a policy of dlxctl has one of the keys.
