@@ -157,7 +157,8 @@ func alternateUnrouted() check {
 		Title: "The alternate exchange routes only some keys",
 		Why: "An alternate exchange gets the messages that no binding matches, with the keys that publishers gave them. A " +
 			"topic or direct exchange that is bound with a few keys drops the others.",
-		Fix:  "Use a fanout exchange, or bind a queue with # where the alternate exchange is a topic exchange.",
+		Fix: "Use a fanout exchange, or bind the queue that holds what no binding matches with # where the alternate exchange " +
+			"is a topic exchange.",
 		Hit:  Example{Definitions: fmt.Sprintf(partly, "unrouted")},
 		Miss: Example{Definitions: fmt.Sprintf(partly, "#")},
 	}, ofExchanges(func(x *index, e *exchange) (Finding, bool) {
@@ -179,9 +180,20 @@ func alternateUnrouted() check {
 			Remedy: fmt.Sprintf("decide which queue should get what no binding matches, and bind it to a fanout exchange that is the "+
 				"alternate exchange of %s", text.Name(to.Name)),
 		}
-		if to.Type == topology.Topic && to.Out[0].DestinationType == topology.ToQueue {
+		if to.Type == topology.Topic && x.holdsUnrouted(to) {
 			f.Tries = []Fix{{Changes: []Change{bound(to.Name, to.Out[0].Destination, "#")}}}
 		}
 		return f, true
 	})}
+}
+
+// holdsUnrouted reports whether an exchange leads to one queue alone, in which messages that no
+// binding matches only wait, and no other exchange and no queue leads to it: the queue may get
+// whatever comes. One on whose messages consumers work gets only what it is bound for.
+func (x *index) holdsUnrouted(e *exchange) bool {
+	q := x.byName[e.Out[0].Destination]
+	return q != nil && q.Role == topology.RoleUnroutable && len(e.In)+len(e.DeadLettersOf) == 0 &&
+		!slices.ContainsFunc(e.Out, func(b topology.Binding) bool {
+			return b.DestinationType != topology.ToQueue || b.Destination != q.Name
+		})
 }

@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -129,6 +130,37 @@ func TestWhereMessagesWait(t *testing.T) {
 			if got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
+		})
+	}
+}
+
+// A # is bound only for a queue in which messages that no binding matches wait. Queues that share
+// the alternate exchange by key, and one with consumers, would get messages that are not for them.
+func TestWhichQueueGetsWhatNoBindingMatches(t *testing.T) {
+	t.Parallel()
+	const decide = "decide which queue should get what no binding matches"
+	bind := func(source, to, kind, key string) string {
+		return fmt.Sprintf(`{"source": %q, "destination": %q, "destination_type": %q, "routing_key": %q}`, source, to, kind, key)
+	}
+	unrouted, invoices := bind("rest", "unrouted", "queue", "order.*"), bind("rest", "invoices", "queue", "invoice.*")
+	for name, tc := range map[string]struct{ bindings, want string }{
+		"one that waits": {unrouted, "curl -fsS -X POST"},
+		"two that work":  {invoices + ", " + bind("rest", "orders", "queue", "order.*"), decide},
+		"one that works": {invoices, decide},
+		"one of each":    {unrouted + ", " + invoices, decide},
+		"another source": {unrouted + ", " + bind("other", "rest", "exchange", "#"), decide},
+		"an exchange":    {bind("rest", "other", "exchange", "order.*"), decide},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := read(t, "rest.json", `{"exchanges": [
+  {"name": "events", "type": "topic", "durable": true, "arguments": {"alternate-exchange": "rest"}},
+  {"name": "rest", "type": "topic", "durable": true}, {"name": "other", "type": "topic", "durable": true}],
+ "queues": [{"name": "unrouted", "durable": true}, {"name": "orders", "durable": true},
+  {"name": "invoices", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "orders"}}],
+ "bindings": [`+tc.bindings+`]}`)
+			checkFixes(t, in)
+			wantRemedy(t, in, "alternate-exchange-unrouted", "events", tc.want)
 		})
 	}
 }
