@@ -70,8 +70,8 @@ func ThroughHold(m amqp091.Delivery, queue string) (held amqp091.Publishing, bac
 
 // ThroughParked returns a message as it is parked from a queue, and as it is restored.
 func (d *Desk) ThroughParked(m amqp091.Delivery, queue, parked string) (as amqp091.Publishing, back amqp091.Delivery) {
-	of := manifest{summary: summary{Queue: queue, By: "tester", Reason: "test"}}
-	as = of.toParked(m, "parked", "now")
+	of := manifest{summary: summary{By: "tester", Reason: "test"}}
+	as = of.toParked(m, queue, "parked", "now")
 	_, held := ThroughHold(delivered(as, parked), parked)
 	return as, d.fromParked(held, parked)
 }

@@ -56,12 +56,12 @@ func fromHold(d amqp091.Delivery) amqp091.Delivery {
 	return d
 }
 
-// toParked returns a message as it is published to the queue of parked ones. fromParked is its
-// inverse.
-func (m *manifest) toParked(d amqp091.Delivery, as, at string) amqp091.Publishing {
+// toParked returns a message of a queue as it is published to the queue of parked ones. fromParked
+// is its inverse.
+func (m *manifest) toParked(d amqp091.Delivery, from, as, at string) amqp091.Publishing {
 	p := toHold(d, "")
 	delete(p.Headers, headerQueue)
-	p.Headers[headerParkedFrom], p.Headers[headerParkedKey] = m.Queue, d.RoutingKey
+	p.Headers[headerParkedFrom], p.Headers[headerParkedKey] = from, d.RoutingKey
 	p.Headers[headerParkedAt], p.Headers[headerParkedAs] = at, as
 	p.Headers[headerParkedBy], p.Headers[headerParkedReason] = m.By, m.Reason
 	return p
@@ -70,12 +70,18 @@ func (m *manifest) toParked(d amqp091.Delivery, as, at string) amqp091.Publishin
 // fromParked returns a message that lies in a queue as it was before it was parked: as it is, if it
 // does not lie in the queue of parked ones, where alone its headers say so.
 func (d *Desk) fromParked(m amqp091.Delivery, queue string) amqp091.Delivery {
-	from, _ := m.Headers[headerParkedFrom].(string)
-	if from == "" || queue != topology.ParkedName(d.Topology.Name) {
+	if queue != topology.ParkedName(d.Topology.Name) || parkedFrom(m) == "" {
 		return m
 	}
 	key, _ := m.Headers[headerParkedKey].(string)
 	m = fromHold(m)
 	m.RoutingKey = key
 	return m
+}
+
+// parkedFrom returns the queue from which a message was parked that lies in the queue of parked
+// ones. Empty: none has parked it.
+func parkedFrom(m amqp091.Delivery) string {
+	from, _ := m.Headers[headerParkedFrom].(string)
+	return from
 }

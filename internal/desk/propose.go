@@ -267,16 +267,16 @@ func (c *choice) view(m deadletter.Message) deadletter.View {
 // place notes where a message would go. was is the message as it was before it was parked, if it
 // was. facts say where it goes, and shown what a person may see of that.
 func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts, shown deadletter.Facts) {
-	parkedFrom, _ := m.Delivery.Headers[headerParkedFrom].(string)
+	from := parkedFrom(m.Delivery)
 	original, err := deadletter.Original(was)
 	switch t := c.request.Target; {
 	case c.kind.goes == toParked:
 	case c.kind.goes == toDead:
 		c.to[place{queue: c.dead}]++
-	case c.kind.goes == toOrigin && parkedFrom == "":
+	case c.kind.goes == toOrigin && from == "":
 		c.doubts["do not name the queue from which they were parked; replay them with --to"]++
 	case c.kind.goes == toOrigin:
-		c.to[place{queue: parkedFrom}]++
+		c.to[place{queue: from}]++
 	case err != nil:
 		c.doubts[err.Error()]++
 	case c.desk.uncounted(facts, was.Headers) != "":

@@ -104,8 +104,7 @@ func (r *router) giveBack(d amqp091.Delivery) (relay.Move, error) {
 		return relay.Move{}, fmt.Errorf("a message of the hold does not name the queue that it was taken from")
 	}
 	if queue == topology.ParkedName(r.worker.desk.Topology.Name) {
-		d = fromHold(d) // parked messages keep CC and properties in headers
-		return relay.Move{Key: queue, Message: relay.Republish(d, deadletter.Unaddressed(d.Headers))}, nil
+		return stayParked(fromHold(d), queue), nil
 	}
 	return r.exactly(queue, fromHold(d), d.RoutingKey)
 }

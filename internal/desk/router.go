@@ -217,18 +217,31 @@ func (r *router) before(d amqp091.Delivery) amqp091.Delivery {
 	return r.worker.desk.fromParked(fromHold(d), r.manifest.Queue)
 }
 
-// park returns a move to the queue of parked messages, with all that the message had.
+// park returns a move to the queue of parked messages, with all that the message had. The original
+// of an edit may lie there already. It stays parked from where it was: a restore moves it there.
 func (r *router) park(d amqp091.Delivery) relay.Move {
-	at := r.worker.desk.now().UTC().Format(topology.HeaderTime)
-	return relay.Move{
-		Key: topology.ParkedName(r.worker.desk.Topology.Name), Message: r.manifest.toParked(fromHold(d), r.kind.parkedAs, at),
+	d = fromHold(d)
+	parked, from := topology.ParkedName(r.worker.desk.Topology.Name), r.manifest.Queue
+	if from == parked {
+		if from = parkedFrom(d); from == "" { // another program has published it there
+			return stayParked(d, parked)
+		}
+		d = r.worker.desk.fromParked(d, parked)
 	}
+	at := r.worker.desk.now().UTC().Format(topology.HeaderTime)
+	return relay.Move{Key: parked, Message: r.manifest.toParked(d, from, r.kind.parkedAs, at)}
+}
+
+// stayParked returns a move of a message that lies in the queue of parked ones back to it. Parked
+// messages keep CC and properties in headers.
+func stayParked(d amqp091.Delivery, parked string) relay.Move {
+	return relay.Move{Key: parked, Message: relay.Republish(d, deadletter.Unaddressed(d.Headers))}
 }
 
 // restore returns a move of a parked message to the queue from which it was parked.
 func (r *router) restore(d amqp091.Delivery) (relay.Move, error) {
 	d = fromHold(d)
-	queue, _ := d.Headers[headerParkedFrom].(string)
+	queue := parkedFrom(d)
 	if queue == "" {
 		return relay.Move{}, errors.New("a parked message does not name the queue from which it was parked; replay it with a target")
 	}

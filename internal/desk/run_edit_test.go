@@ -3,10 +3,12 @@ package desk_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -116,4 +118,34 @@ func TestAnEditThatFailsAtOnceIsSentOnce(t *testing.T) {
 		s.awaitReady(t, queue, n)
 	}
 	s.tidy(t)
+}
+
+// The original of an edit that is parked already stays parked from its dead-letter queue: a restore
+// brings it back there, as it was.
+func TestAnEditOfAParkedMessageCanBeRestored(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	for _, holds := range []bool{false, true} {
+		t.Run(fmt.Sprint("with a hold ", holds), func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, "quorum")
+			s.fill(t, 1)
+			was := content(s.peeked(t, "billing.dead")[0])
+			s.execute(t, request(t, desk.Park))
+			if holds {
+				s.desk.Holding()
+			}
+			s.execute(t, desk.Request{
+				Action: desk.Edit, Queue: "shop.parked", Edited: &deadletter.Edited{Body: []byte(`{"order": 9}`), MessageID: "new"},
+			})
+			s.execute(t, desk.Request{Action: desk.Restore, Queue: "shop.parked"})
+			for queue, n := range map[string]int{"billing": 1, "shop.parked": 0, "billing.dead": 1} {
+				s.awaitReady(t, queue, n)
+			}
+			if diff := cmp.Diff(was, content(s.drained(t, "billing.dead")[0])); diff != "" {
+				t.Errorf("the message changed (-was +is):\n%s", diff)
+			}
+			s.tidy(t)
+		})
+	}
 }
