@@ -170,3 +170,39 @@ func TestProposeFollowsTheExchangeOfAFramework(t *testing.T) {
 		}
 	}
 }
+
+// The binding changes that leads a message of a framework to its work queue, while its run waits to
+// be resumed. The run sends nothing to a queue that no person has confirmed.
+func TestAResumeSendsToNoOtherQueue(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, topology.Quorum)
+	s.declare(t, "spring.dlq", nil)
+	brokertest.PublishConfirmed(t, s.ch, "", "spring.dlq", amqp091.Publishing{Headers: amqp091.Table{
+		"x-exception-message": "no such customer", "x-original-exchange": "amq.topic", "x-original-routingKey": "order.a",
+	}})
+	s.awaitReady(t, "spring.dlq", 1)
+	bind := func(queue string) {
+		t.Helper()
+		if err := s.ch.QueueBind(queue, "order.*", "amq.topic", false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bind("billing")
+	d := s.deskOn(t, s.target).Holding()
+	d.Reader.Known.Route = d.Route
+	run := takenBy(t, d, desk.Request{Action: desk.Replay, Queue: "spring.dlq"}, 1)
+	if err := s.ch.QueueUnbind("billing", "order.*", "amq.topic", nil); err != nil {
+		t.Fatal(err)
+	}
+	bind("audit")
+	r, err := d.Resume(t.Context(), run, nil, nil)
+	const want = "a message leads to audit now, and the run was begun to send to billing; give the messages back"
+	if err != nil || !strings.HasPrefix(r.Stopped, want) || r.Left != 1 {
+		t.Fatalf("%d messages in audit: %+v, %v", readyIn(t, s.ch, "audit"), r, err)
+	}
+	if r, err := d.Return(t.Context(), run, nil); err != nil || r.Moved != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	s.awaitReady(t, "spring.dlq", 1)
+}

@@ -278,6 +278,8 @@ func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
 		return relay.Move{Exchange: to.exchange, Key: to.key, Message: p}, nil
 	case facts.WorkQueue == "":
 		return relay.Move{}, fmt.Errorf("the origin of a message is in doubt: %s; name a target", facts.Doubt)
+	case !slices.Contains(r.manifest.Watch, facts.WorkQueue):
+		return relay.Move{}, r.elsewhere(facts.WorkQueue)
 	case r.bound[facts.WorkQueue]:
 		return r.toWork(p, facts), nil
 	default:
@@ -287,6 +289,17 @@ func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
 		}
 		return relay.Move{Exchange: exchange, Key: facts.Key, Message: p}, nil
 	}
+}
+
+// elsewhere says why a message is not sent to its work queue: a person has confirmed others. Some
+// frameworks name an exchange and a key, and their bindings have changed since.
+func (r *router) elsewhere(queue string) error {
+	again := "give the messages back with 'dlxctl desk run return " + r.manifest.Run + "', and replay them again"
+	if r.direct {
+		again = "repeat this command"
+	}
+	return fmt.Errorf("a message leads to %s now, and the run was begun to send to %s; %s",
+		text.Name(queue), text.List(text.Names(r.manifest.Watch)), again)
 }
 
 // handle names a message among those that the run has sent, with the number of its copy. It is made
