@@ -31,7 +31,7 @@ Without RUN, resume continues every run of the topology that no process works on
 first. The limits of the run still hold; those that are on the command line replace them.
 
 A run that was killed may send the messages that were in flight a second time, with the
-same message-id: at most --in-flight, and the result says how many.
+same message-id: at most --in-flight for each kill, and the result says how many in all.
 
 Without --yes, resume shows which runs it would continue.`,
 		Example:     "  dlxctl desk run resume --yes\n  dlxctl desk run resume RUN --rate 1/s --yes",

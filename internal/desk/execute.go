@@ -152,8 +152,9 @@ type session struct {
 	direct bool
 	// resumed: an earlier process may have sent some.
 	resumed bool
-	// doubledBefore is how many messages an earlier process may have doubled.
-	doubledBefore int
+	// doubledBefore is how many messages the process before this one may have doubled, and
+	// doubledEarlier how many those before that one.
+	doubledBefore, doubledEarlier int
 }
 
 // doubt notes that n messages may be doubled although no process was killed.
@@ -294,7 +295,7 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		if m.live() && has.records[recordSending] == 0 {
 			r, err = s.resumePull(ctx, has)
 		} else if has.records[recordSending] > 0 {
-			s.doubledBefore = has.manifest.Send.inFlight()
+			s.inherit(has.manifest.Send)
 			r, err = s.send(ctx, Result{}, has.messages)
 		} else {
 			r, err = s.takeAndSend(ctx, has)

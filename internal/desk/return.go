@@ -54,7 +54,7 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		s := &session{worker: w, manifest: &m, progress: progress}
 		switch {
 		case has.records[recordSending] > 0, d.hasStep(id, recordSending):
-			s.doubledBefore = has.manifest.Send.inFlight()
+			s.inherit(has.manifest.Send)
 		case !has.complete(): // the queue may have each copy too, and nothing tells how many it had
 			s.doubt(has.messages)
 		}

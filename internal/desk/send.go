@@ -49,7 +49,7 @@ type sender struct {
 // Nothing is lost: the relay acknowledges a message in the hold once the broker has confirmed its
 // copy. A process that dies doubles at most the messages in flight, with the same message-id.
 func (s *session) send(ctx context.Context, r Result, messages int) (Result, error) {
-	r.Left, r.DoubledAtMost = messages, min(s.doubledBefore, messages)
+	r.Left, r.DoubledAtMost = messages, s.doubledEarlier+min(s.doubledBefore, messages)
 	if made, err := s.worker.openParked(ctx, s.manifest); err != nil {
 		return r, err
 	} else if made {
@@ -76,11 +76,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 		return r, err
 	}
 	kept := x.keepRoom(ctx)
-	if x.router.kind.Edits && !s.manifest.back {
-		err = x.sendEdited(ctx)
-	} else {
-		err = x.run(ctx)
-	}
+	err = x.sendAll(ctx, r.DoubledAtMost)
 	kept()
 	switch {
 	case err == nil && x.left > 0: // basic.get has found the hold empty
@@ -151,6 +147,17 @@ func (x *sender) end(ctx, sending context.Context) (ended bool, err error) {
 		return true, why
 	}
 	return err == nil, err
+}
+
+// sendAll sends what the hold has. doubled is how many messages earlier processes may have doubled.
+func (x *sender) sendAll(ctx context.Context, doubled int) error {
+	if err := x.noteInFlight(ctx, doubled); err != nil {
+		return err
+	}
+	if x.router.kind.Edits && !x.manifest.back {
+		return x.sendEdited(ctx)
+	}
+	return x.run(ctx)
 }
 
 // run relays what the hold has.
