@@ -274,6 +274,7 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		if o != nil {
 			m.Send = *o
 		}
+		m.Goes = goesStill(&m, has)
 		state, err := d.inspect(ctx)
 		if err == nil {
 			err = d.permit(ctx, d.rightsOf(&m, state), m.watched())
@@ -287,7 +288,7 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		if has.records[recordSending] > 0 {
 			m.Bytes = has.bytes
 		}
-		if err := w.refuseDropping(ctx, state, &m, atMost(m.Goes, has), m.Bytes); err != nil {
+		if err := w.refuseDropping(ctx, state, &m, m.Goes, m.Bytes); err != nil {
 			return Result{Left: has.messages}, err
 		}
 		s := &session{worker: w, manifest: &m, progress: progress, resumed: true}
@@ -304,14 +305,23 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 	})
 }
 
-// atMost returns how many messages still go to each queue: all of a run that has not taken all, and
-// otherwise no more than its hold has.
-func atMost(goes map[string]int, has *contents) map[string]int {
-	out := maps.Clone(goes)
+// goesStill returns how many messages still go to each queue: all of a run that has not taken all,
+// and otherwise what its hold has for that queue, as far as the messages tell where they go.
+func goesStill(m *manifest, has *contents) map[string]int {
+	out := maps.Clone(m.Goes)
+	if has.records[recordSending] == 0 {
+		return out
+	}
+	goes := m.Action.Kind().goes
 	for queue, n := range out {
-		if has.records[recordSending] > 0 {
-			out[queue] = min(n, has.messages)
+		left := has.messages
+		switch {
+		case goes == toWork && m.Target == (Target{}):
+			left = has.work[queue]
+		case goes == toOrigin:
+			left = has.origins[queue]
 		}
+		out[queue] = min(n, left)
 	}
 	return out
 }

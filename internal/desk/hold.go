@@ -15,6 +15,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
@@ -361,9 +362,10 @@ type contents struct {
 	prints   map[fingerprint]uint32
 	messages int
 	bytes    int64 // of their bodies
-	// queues counts them by the queue that they were taken from.
-	queues map[string]int
-	gone   bool // there is no such hold
+	// queues counts them by the queue that they were taken from, work by the one in which they failed,
+	// and origins by the one from which they were parked.
+	queues, work, origins map[string]int
+	gone                  bool // there is no such hold
 }
 
 // readHold reads what the hold of a run has, and gives all of it back. The records of the steps
@@ -375,7 +377,9 @@ func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	c := &contents{prints: map[fingerprint]uint32{}, queues: map[string]int{}}
+	c := &contents{
+		prints: map[fingerprint]uint32{}, queues: map[string]int{}, work: map[string]int{}, origins: map[string]int{},
+	}
 	ready, _, err := conn.Settled(ctx, hold, amqp.Alone)
 	if errors.Is(err, broker.ErrNotFound) {
 		c.gone = true
@@ -384,7 +388,7 @@ func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := map[digests]uint32{} // the key may be behind the messages
+	known, found := d.known(), map[digests]uint32{} // the key may be behind the messages
 	h := conn.Holder(hold, amqp.HolderOptions{Messages: ready})
 	err = h.Take(ctx, func(m amqp.Held) error {
 		if isRecord(run, m.Delivery) {
@@ -392,9 +396,12 @@ func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
 		}
 		c.messages++
 		c.bytes += int64(len(m.Body))
-		found[digestsOf(fromHold(m.Delivery))]++
+		was := fromHold(m.Delivery)
+		found[digestsOf(was)]++
 		from, _ := m.Headers[headerQueue].(string)
 		c.queues[from]++
+		c.origins[parkedFrom(was)]++
+		c.work[deadletter.Read(d.fromParked(was, from), from, known).WorkQueue]++
 		return nil
 	})
 	for of, n := range found {

@@ -3,6 +3,7 @@ package desk
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -110,9 +111,18 @@ type summary struct {
 // watched returns the queues that a run asks how many messages wait there.
 func (m *manifest) watched() []string {
 	if m.Action.Kind().goes == toWork {
-		return m.Watch
+		return m.sendsTo()
 	}
 	return nil
+}
+
+// sendsTo returns the queues that the run still sends to. To others it may have sent before it was
+// resumed: it hears failures there, and it does not matter to the rest whether they still exist.
+func (m *manifest) sendsTo() []string {
+	return slices.DeleteFunc(slices.Clone(m.Watch), func(queue string) bool {
+		n, counted := m.Goes[queue]
+		return counted && n == 0
+	})
 }
 
 // others is what amqp.Conn.Settled is told of the other consumers of the queue. If it had none when

@@ -59,7 +59,7 @@ func (d *Desk) rightsOf(m *manifest, state topology.State) []permission {
 	switch t := m.Target; {
 	case goes == toOrigin, t == (Target{}):
 		bound := returnable(d.Topology.Name, state)
-		for _, queue := range m.Watch {
+		for _, queue := range m.sendsTo() {
 			if bound[queue] && goes == toWork {
 				needs = append(needs, writing(topology.KindExchange, topology.ReturnExchangeName(d.Topology.Name)))
 			} else {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // policy sets a policy of another team. kind is policies or operator-policies.
@@ -192,6 +193,63 @@ func TestAPolicyThatDropsStopsARun(t *testing.T) {
 			}
 			s.awaitReady(t, "billing.dead", r.Left)
 		})
+	}
+}
+
+// A queue to which a run has sent all of its messages is full by now, or gone. The run goes on: it
+// has nothing left for that queue.
+func TestAResumeNeedsNoQueueItHasFinishedWith(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	for _, action := range []desk.Action{desk.Replay, desk.Restore} {
+		for _, gone := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, gone %t", action, gone), func(t *testing.T) {
+				t.Parallel()
+				s := newShop(t, "quorum")
+				s.desk.Holding()
+				s.declare(t, "mail", nil)
+				queue, want := "billing.dead", "billing"
+				if action == desk.Restore {
+					queue, want = "shop.parked", "audit"
+					s.declare(t, queue, amqp091.Table{"x-queue-type": "quorum", topology.ArgManagedBy: topology.DeskMark("shop")})
+				}
+				for i, to := range []string{"mail", "mail", want, want} {
+					m := deadLetter(to, "order.chosen", fmt.Sprint(i), i)
+					m.Headers["desk-parked-from"] = to
+					brokertest.PublishConfirmed(t, s.ch, "", queue, m)
+				}
+				s.awaitReady(t, queue, 4)
+				p, err := s.desk.Propose(t.Context(), desk.Request{
+					Action: action, Queue: queue, Send: desk.SendOptions{Rate: 1, MaxWaiting: 1000},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				r, err := s.desk.Execute(ctx, p, func(p desk.Progress) {
+					if p.Phase == desk.Sending && p.Done == 2 {
+						cancel()
+					}
+				})
+				if err != nil || r.Left != 2 {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				if gone {
+					_, err = s.ch.QueueDelete("mail", false, false, false)
+				} else {
+					s.policy(t, "policies", "mail", map[string]any{"max-length": 1})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, err = s.desk.Resume(t.Context(), r.Run, &desk.SendOptions{MaxWaiting: 1000}, nil)
+				if err != nil || !r.Ended || r.Moved != 2 || readyIn(t, s.ch, want) != 2 {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				s.tidy(t)
+			})
+		}
 	}
 }
 

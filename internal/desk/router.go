@@ -50,7 +50,7 @@ type router struct {
 func (w *worker) newRouter(ctx context.Context, m *manifest, state topology.State) *router {
 	return &router{
 		ctx: ctx, worker: w, manifest: m, kind: m.Action.Kind(), known: w.desk.known(), user: w.desk.Endpoint.AMQP.User,
-		bound: returnable(w.desk.Topology.Name, state), drained: drainable(m.Watch, state),
+		bound: returnable(w.desk.Topology.Name, state), drained: drainable(m.sendsTo(), state),
 		directExchanges: map[string]string{}, unreplaced: map[string]bool{},
 	}
 }
@@ -84,7 +84,7 @@ func (r *router) unbound(state topology.State) string {
 		return ""
 	}
 	through := topology.ReturnExchangeName(r.worker.desk.Topology.Name)
-	for _, queue := range r.manifest.Watch {
+	for _, queue := range r.manifest.sendsTo() {
 		if r.bound[queue] && !slices.ContainsFunc(state.Have.Bindings, func(b topology.Binding) bool {
 			return b.Source == through && b.Key == topology.AddressKey(queue)
 		}) {
