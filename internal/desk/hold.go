@@ -97,24 +97,7 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 	if err != nil {
 		return err
 	}
-	if err := w.conn.DeclareQueue(hold); err != nil {
-		return unbegun{fmt.Errorf("create the hold %s: %w", hold.Name, err)}
-	}
-	// At once: without a take exchange the run would be shown as one that has taken all.
-	if err := w.openIntake(ctx); err != nil {
-		return err
-	}
-	filled := []topology.Queue{hold}
-	if m.parks() {
-		filled = append(filled, w.desk.parked())
-	}
-	// It has to be read again, although Execute has just done it: the desk of another topology has
-	// locks of its own. Of two that begin at the same time, one finds the hold of the other.
-	state, err := w.desk.inspect(ctx)
-	if err == nil {
-		err = errors.Join(w.desk.refusePolicies(state, filled...), w.refuseUnfinished(state, m.Queue))
-	}
-	if err != nil {
+	if err := w.createHold(ctx, m, hold); err != nil {
 		// Both have just been created, and no message was published to them: nothing can be lost.
 		return unbegun{errors.Join(err, w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{}),
 			w.conn.DeleteQueue(hold.Name, amqp.Conditions{}))}
@@ -128,6 +111,33 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 		return err
 	}
 	return w.note(ctx, "", messages...)
+}
+
+// createHold creates the hold of a run and the exchange through which this process takes, unless
+// the run must not begin. The exchange is first: a hold without one is that of a run that has taken
+// all, also if this process dies between the two.
+func (w *worker) createHold(ctx context.Context, m *manifest, hold topology.Queue) error {
+	w.nameIntake()
+	if err := w.declareFanout(ctx, w.takeExchange); err != nil {
+		return err
+	}
+	if err := w.conn.DeclareQueue(hold); err != nil {
+		return fmt.Errorf("create the hold %s: %w", hold.Name, err)
+	}
+	if err := w.bindFanout(w.takeExchange, hold.Name); err != nil {
+		return err
+	}
+	filled := []topology.Queue{hold}
+	if m.parks() {
+		filled = append(filled, w.desk.parked())
+	}
+	// It has to be read again, although Execute has just done it: the desk of another topology has
+	// locks of its own. Of two that begin at the same time, one finds the hold of the other.
+	state, err := w.desk.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.desk.refusePolicies(state, filled...), w.refuseUnfinished(state, m.Queue))
 }
 
 // waitUntilDurable waits until the queues of the run survive a crash of their node.
@@ -225,9 +235,13 @@ func (w *worker) refuseUnfinishedOf(name string, state topology.State, queue str
 
 // openIntake creates the exchange through which this process takes.
 func (w *worker) openIntake(ctx context.Context) error {
-	name := w.desk.Topology.Name
-	w.takeExchange = takeExchangePrefix(name, w.run) + strings.ToLower(rand.Text()[:6])
-	return w.fanout(ctx, w.takeExchange, topology.HoldName(name, w.run))
+	w.nameIntake()
+	return w.fanout(ctx, w.takeExchange, topology.HoldName(w.desk.Topology.Name, w.run))
+}
+
+// nameIntake names the exchange through which this process takes.
+func (w *worker) nameIntake() {
+	w.takeExchange = takeExchangePrefix(w.desk.Topology.Name, w.run) + strings.ToLower(rand.Text()[:6])
 }
 
 const (
@@ -284,23 +298,35 @@ func (w *worker) awaitInFlight(ctx context.Context) error {
 	return nil
 }
 
-// fanout creates an exchange that routes to one queue alone. It is its own alternate exchange,
-// which overrides one that a policy names: a message comes back when the queue is gone, and goes
-// nowhere else (3.10.8, 4.0.5 and 4.3.6, measured).
+// fanout creates an exchange that routes to one queue alone.
 func (w *worker) fanout(ctx context.Context, exchange, queue string) error {
+	if err := w.declareFanout(ctx, exchange); err != nil {
+		return err
+	}
+	return w.bindFanout(exchange, queue)
+}
+
+// declareFanout creates the exchange of fanout. It is its own alternate exchange, which overrides
+// one that a policy names: a message comes back when the queue is gone, and goes nowhere else
+// (3.10.8, 4.0.5 and 4.3.6, measured).
+func (w *worker) declareFanout(ctx context.Context, exchange string) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	mark := w.desk.mark()
 	err := w.conn.DeclareExchange(topology.Exchange{
 		Name: exchange, Type: topology.Fanout, Durable: true,
-		Arguments: mark.With(topology.ArgAlternateExchange, exchange),
+		Arguments: w.desk.mark().With(topology.ArgAlternateExchange, exchange),
 	})
 	if err != nil {
 		return fmt.Errorf("create the exchange %s: %w", exchange, err)
 	}
-	err = w.conn.Bind(topology.Binding{
-		Source: exchange, Destination: queue, DestinationType: topology.ToQueue, Arguments: mark,
+	return nil
+}
+
+// bindFanout makes an exchange route to a queue.
+func (w *worker) bindFanout(exchange, queue string) error {
+	err := w.conn.Bind(topology.Binding{
+		Source: exchange, Destination: queue, DestinationType: topology.ToQueue, Arguments: w.desk.mark(),
 	})
 	if err != nil {
 		return fmt.Errorf("bind the queue %s to %s: %w", text.Name(queue), exchange, err)

@@ -3,6 +3,8 @@ package desk_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -39,6 +41,36 @@ func TestARunIsInterruptedAtItsEnd(t *testing.T) {
 	if run := s.onlyRun(t); run != "" {
 		t.Errorf("the run %s is left", run)
 	}
+}
+
+// A run that is interrupted while its hold is being created is gone: there is nothing to continue.
+// The broker gets the hold after the exchange that says that not all is taken.
+func TestARunIsInterruptedAtItsBeginning(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	chosen, rest := s.bury(t, 20)
+	p, err := s.desk.Propose(t.Context(), request(t, desk.Replay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	target := noticing(t, s.target, "x-desk-run", func() { // the client has sent the declaration of the hold
+		defer cancel()
+		state, err := s.desk.Management.Inspect(t.Context())
+		if err != nil || !slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool {
+			return strings.HasPrefix(e.Name, "shop.desk.") && strings.Contains(e.Name, ".in.")
+		}) {
+			t.Errorf("the take exchange does not exist before the hold: %v", err)
+		}
+	})
+	r, err := s.deskOn(t, target).Holding().Execute(ctx, p, nil)
+	if err == nil || r.Run != "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	s.tidy(t)
+	s.awaitReady(t, "billing.dead", len(chosen)+len(rest))
 }
 
 // A run that is refused before its hold exists has no name that a person could continue.

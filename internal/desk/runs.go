@@ -101,10 +101,9 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 			// Its one message. What else the hold has is the note that the edited message was sent.
 			r.Holds = min(r.Holds, 1)
 		}
-		// The broker lists a new hold before the run can give it a take exchange, seconds before if
-		// it is busy, and a busy broker may list its exchanges seconds before its queues. No run
-		// takes a message into a hold that was younger when the broker was asked, see
-		// waitUntilDurable, and a hold without all of its records has nothing else.
+		// A busy broker may list its exchanges seconds before its queues, and so a new hold without its
+		// take exchange. No run takes a message into a hold that was younger when the broker was
+		// asked, see waitUntilDurable, and a hold without all of its records has nothing else.
 		if r.Active && (asked.Sub(s.Started) < amqp.SafeAge || messages < records) {
 			r.Phase = Taking
 		}
