@@ -247,6 +247,18 @@ func (w *worker) endTaking(ctx context.Context, step string) error {
 	return w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{})
 }
 
+// completeStep does the rest of endTaking after a process that was stopped once the hold had the
+// record of the step. The record is not written again: each counts as a message that is left.
+func (w *worker) completeStep(ctx context.Context, step string) error {
+	if w.takeExchange == "" {
+		return nil // it had done all
+	}
+	if err := w.markStep(ctx, step); err != nil {
+		return err
+	}
+	return w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{})
+}
+
 // Resume continues a run. Options that are not nil replace those of the run.
 func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress func(Progress)) (Result, error) {
 	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
@@ -287,6 +299,9 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		}
 		if has.records[recordSending] > 0 {
 			m.Bytes = has.bytes
+			if err := w.completeStep(ctx, recordSending); err != nil {
+				return Result{Left: has.messages}, err
+			}
 		}
 		if err := w.refuseDropping(ctx, state, &m, m.Goes, m.Bytes); err != nil {
 			return Result{Left: has.messages}, err

@@ -367,10 +367,15 @@ func stepExchange(topologyName, run, kind string) string {
 // returned as no doubles. The exchange is last: a run that is killed before it has done nothing of
 // the step yet. It tells the step alone if a length limit makes the hold refuse the record.
 func (w *worker) noteStep(ctx context.Context, kind string) error {
-	name := w.desk.Topology.Name
 	if err := w.note(ctx, "", record(w.run, kind, 0, 0, nil)); ignore(err, errReturned) != nil {
 		return err
 	}
+	return w.markStep(ctx, kind)
+}
+
+// markStep creates the exchange of a step.
+func (w *worker) markStep(ctx context.Context, kind string) error {
+	name := w.desk.Topology.Name
 	return w.fanout(ctx, stepExchange(name, w.run, kind), topology.HoldName(name, w.run))
 }
 

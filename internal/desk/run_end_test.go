@@ -73,6 +73,48 @@ func TestARunIsInterruptedAtItsBeginning(t *testing.T) {
 	s.awaitReady(t, "billing.dead", len(chosen)+len(rest))
 }
 
+// noted begins a run that is interrupted after it has noted that all is taken, and before its take
+// exchange is gone.
+func (s *shop) noted(t *testing.T, q desk.Request) desk.Result {
+	t.Helper()
+	p, err := s.desk.Propose(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	target := noticing(t, s.target, "S\x00\x00\x00\x07sending", cancel) // the record in the hold
+	r, err := s.deskOn(t, target).Holding().Execute(ctx, p, nil)
+	if err != nil || r.Stopped != "interrupted" || r.Left != p.Chosen {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	return r
+}
+
+// A run that is resumed after it has taken all lets other runs take from its queue while it sends.
+func TestARunThatHasTakenAllFreesItsQueue(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.block(t)
+	chosen, _ := s.bury(t, 20)
+	q := request(t, desk.Replay)
+	q.Send.MaxWaiting = 1
+	r := s.noted(t, q)
+	for phase, resume := range []func(){func() {}, func() { s.resumeTaking(t, r.Run) }} {
+		resume()
+		runs, err := s.desk.Runs(t.Context())
+		want := []desk.Phase{desk.Taking, desk.Sending}[phase]
+		if err != nil || len(runs) != 1 || runs[0].Phase != want || phase == 1 && runs[0].Holds != len(chosen) {
+			t.Errorf("want %s: %+v, %v", want, runs, err)
+		}
+	}
+	if r, err := s.desk.Return(t.Context(), r.Run, nil); err != nil || r.Moved != len(chosen) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	s.tidy(t)
+}
+
 // A run that is refused before its hold exists has no name that a person could continue.
 func TestARefusedRunHasNoName(t *testing.T) {
 	brokertest.OnNewestLine(t)
