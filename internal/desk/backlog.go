@@ -15,12 +15,51 @@ import (
 // batch once they have read as many messages, since a queue delivers in order. What arrives later
 // does not count, or a queue that is never empty would hold up the ramp forever.
 type backlog struct {
+	queue string
 	ready int
 	since time.Time // when they were counted
 	// delivered is what the queue had delivered, of the first statistics that are newer than since;
 	// -1 is not known yet. The broker counts the deliveries after since and before these statistics
 	// as earlier ones, so that the batch waits a little longer than it must.
 	delivered int64
+	// unknown is since when the statistics cannot be read. Zero: they can.
+	unknown time.Time
+}
+
+// newBacklog returns what a queue has at this moment.
+func newBacklog(queue string, ready int) *backlog {
+	return &backlog{queue: queue, ready: ready, since: time.Now(), delivered: -1}
+}
+
+// unread returns how many messages of the backlog the consumers have not read, of a queue that has
+// so many ready. statistics returns how many it has delivered in all.
+func (b *backlog) unread(ready int, statistics func() (int64, error)) (int, error) {
+	if ready == 0 || b.ready == 0 {
+		b.ready = 0
+		return 0, nil
+	}
+	if time.Since(b.since) <= management.StatisticsLag {
+		return min(b.ready, ready), nil
+	}
+	delivered, err := statistics()
+	if err != nil {
+		return min(b.ready, ready), b.lacks(err)
+	}
+	b.unknown = time.Time{}
+	return b.left(ready, delivered), nil
+}
+
+// lacks notes that the statistics cannot be read. It fails after a minute: until then the queue may
+// be empty at a moment, which shows that the batch is read.
+func (b *backlog) lacks(why error) error {
+	if b.unknown.IsZero() {
+		b.unknown = time.Now()
+	}
+	if time.Since(b.unknown) < idleTime {
+		return nil
+	}
+	return stopped(fmt.Sprintf("dlxctl cannot see whether the consumers of %s have read the batch: %s; pass --ramp none",
+		text.Name(b.queue), why))
 }
 
 // left returns how many messages of the backlog the consumers have not read. It gets how many
@@ -90,19 +129,8 @@ func (x *sender) behind(ctx context.Context, list map[string]*backlog, queue str
 	}
 	b := list[queue]
 	if b == nil {
-		list[queue] = &backlog{ready: ready, since: time.Now(), delivered: -1}
+		list[queue] = newBacklog(queue, ready)
 		return ready, nil
 	}
-	if ready == 0 || b.ready == 0 {
-		b.ready = 0
-		return 0, nil
-	}
-	if time.Since(b.since) <= management.StatisticsLag {
-		return min(b.ready, ready), nil
-	}
-	delivered, err := x.worker.desk.Management.Delivered(ctx, queue)
-	if err != nil {
-		return min(b.ready, ready), nil //nolint:nilerr // the batch waits until the queue is empty
-	}
-	return b.left(ready, delivered), nil
+	return b.unread(ready, func() (int64, error) { return x.worker.desk.Management.Delivered(ctx, queue) })
 }

@@ -9,6 +9,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -140,12 +141,23 @@ func TellsApart(list string, one, other amqp091.Delivery) (bool, error) {
 type TargetQueue struct {
 	Ready int
 	Idle  bool // messages, and no consumer
+	// Uncounted: the broker keeps no statistics of it.
+	Uncounted bool
 }
 
-// Pace waits until a run may send, or, with batch, until the last one it has sent was read. It
-// returns the first reason of a pause, and why the run stops.
+// unread is what is left of a batch: all that is ready, but for a queue that is uncounted.
+func (q TargetQueue) unread(b *backlog) (int, error) {
+	if !q.Uncounted {
+		return q.Ready, nil
+	}
+	return b.unread(q.Ready, func() (int64, error) { return 0, management.ErrNoStatistics })
+}
+
+// Pace waits until a run may send, or, with batch, until the last one it has sent was read: of
+// several messages, or, with last, of all. It returns the first reason of a pause, and why the run
+// stops.
 func Pace(
-	ctx context.Context, o SendOptions, target Target, batch bool, now func() map[string]TargetQueue,
+	ctx context.Context, o SendOptions, target Target, batch, last bool, now func() map[string]TargetQueue,
 ) (pause string, stop error) {
 	ready := func() counts {
 		out := counts{}
@@ -167,8 +179,24 @@ func Pace(
 		o: o, named: target.named(), messages: 1, idle: idle, stop: func(err error) { stop = err },
 		waiting: func() (counts, error) { return ready(), nil },
 		backlogs: func() func(context.Context) (counts, error) {
-			return func(context.Context) (counts, error) { return ready(), nil }
+			list := map[string]*backlog{}
+			return func(context.Context) (counts, error) {
+				out := counts{}
+				for queue, has := range now() {
+					if list[queue] == nil {
+						list[queue] = newBacklog(queue, has.Ready)
+					}
+					var err error
+					if out[queue], err = has.unread(list[queue]); err != nil {
+						return nil, err
+					}
+				}
+				return out, nil
+			}
 		},
+	}
+	if last {
+		p.sent = p.messages
 	}
 	p.say = func() { pause = cmp.Or(pause, p.pausing) }
 	if batch {

@@ -3,6 +3,7 @@ package desk
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -332,8 +333,9 @@ func (p *pacer) gone(ctx context.Context) bool {
 	idleSince := map[string]time.Time{}
 	for {
 		left, err := backlogs(ctx)
+		_, unseen := errors.AsType[stopped](err)
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, unseen && p.sentAll(): // nothing is left to send, and the result says so far
 			return false
 		case err != nil:
 			p.stop(err)

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
@@ -16,11 +17,13 @@ func TestThePaceOfSeveralTargets(t *testing.T) {
 	type queues = map[string]desk.TargetQueue
 	ready := func(n int) desk.TargetQueue { return desk.TargetQueue{Ready: n} }
 	idle := func(n int) desk.TargetQueue { return desk.TargetQueue{Ready: n, Idle: true} }
+	uncounted := func(n int) desk.TargetQueue { return desk.TargetQueue{Ready: n, Uncounted: true} }
+	const unseen = management.StatisticsLag + time.Minute + 200*time.Millisecond // the pause between two questions
 	const goesOn = ", more than --max-waiting 1000: the run goes on once consumers have read them"
 	const unheard = ", so that nothing tells whether messages fail again; start its consumers, or pass --ramp none"
 	for name, tc := range map[string]struct {
 		target      desk.Target
-		batch       bool
+		batch, last bool
 		now         func(second int) queues
 		pause, stop string
 		after       time.Duration
@@ -71,6 +74,19 @@ func TestThePaceOfSeveralTargets(t *testing.T) {
 			now:   func(second int) queues { return queues{"a": idle(500), "b": ready(max(0, 90-second))} },
 			pause: "waiting until the consumers of b have read 90 messages", after: 90 * time.Second,
 		},
+		"a batch that nothing counts": {
+			batch: true, now: func(int) queues { return queues{"a": uncounted(5)} },
+			pause: "waiting until the consumers of a have read 5 messages", after: unseen,
+			stop: "dlxctl cannot see whether the consumers of a have read the batch: the broker keeps no statistics (management_agent.disable_metrics_collector); pass --ramp none",
+		},
+		"a batch that nothing counts, and the queue is empty": {
+			batch: true, now: func(second int) queues { return queues{"a": uncounted(max(0, 50-second))} },
+			pause: "waiting until the consumers of a have read 50 messages", after: 50 * time.Second,
+		},
+		"the last batch, that nothing counts": {
+			batch: true, last: true, now: func(int) queues { return queues{"a": uncounted(5)} },
+			pause: "waiting until the consumers of a have read 5 messages", after: unseen,
+		},
 		"a batch for a named one": {
 			batch: true, target: desk.Target{Queue: "a"}, now: func(int) queues { return queues{"a": idle(500)} },
 		},
@@ -80,7 +96,7 @@ func TestThePaceOfSeveralTargets(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				now := func() queues { return tc.now(int(time.Since(began).Seconds())) }
-				pause, err := desk.Pace(t.Context(), desk.SendOptions{MaxWaiting: 1000}, tc.target, tc.batch, now)
+				pause, err := desk.Pace(t.Context(), desk.SendOptions{MaxWaiting: 1000}, tc.target, tc.batch, tc.last, now)
 				stop := ""
 				if err != nil {
 					stop = err.Error()

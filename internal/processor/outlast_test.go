@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -832,6 +833,14 @@ func TestABrokerWithoutStatisticsMakesNoDeadLetters(t *testing.T) {
 	}
 	if lines := log.with("the broker counts no deliveries of shop."); len(lines) != 1 {
 		t.Errorf("the log says %q", lines)
+	}
+	m, err := management.New(s.endpoint(t, s.target))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if n, err := m.Delivered(t.Context(), "billing"); !errors.Is(err, management.ErrNoStatistics) {
+		t.Errorf("billing has delivered %d: %v", n, err)
 	}
 	v.down.Store(false)
 	s.allDone(t, v, 100)

@@ -2,20 +2,39 @@ package management
 
 import (
 	"context"
+	"errors"
 	"net/url"
 
 	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
 )
 
+// ErrNoStatistics says that a broker keeps no statistics of messages, as images of RabbitMQ without
+// "management" in their tag are configured, also where the plugin is enabled later.
+var ErrNoStatistics = errors.New("the broker keeps no statistics (management_agent.disable_metrics_collector)")
+
 // Delivered returns how many messages a queue has delivered to consumers, each once, however often
-// it was redelivered. The statistics can be as old as StatisticsLag. Zero may also mean that the
-// broker keeps none.
+// it was redelivered. The statistics can be as old as StatisticsLag. It fails with ErrNoStatistics
+// if the broker keeps none.
 func (m *Client) Delivered(ctx context.Context, queue string) (int64, error) {
 	stats, err := m.messageStats(ctx, queue, url.Values{})
+	if err == nil && stats == nil { // or nothing was published to the queue since its node started
+		err = m.requireStatistics(ctx)
+	}
 	if stats == nil {
 		return 0, err
 	}
 	return stats.DeliverGet - stats.Redeliver, nil
+}
+
+// requireStatistics fails with ErrNoStatistics if the broker keeps none.
+func (m *Client) requireStatistics(ctx context.Context) error {
+	var o struct {
+		Disabled bool `json:"disable_stats"`
+	}
+	if err := m.get(ctx, &o, "overview?columns=disable_stats"); err != nil || !o.Disabled {
+		return err
+	}
+	return ErrNoStatistics
 }
 
 // messageStats returns the statistics of the messages of a queue. They are nil if the broker keeps
