@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -72,7 +73,7 @@ func nextSteps(c *cobra.Command, by string, r desk.Result) []string {
 			deskLine(c, "list", r.Queue, "--where", fmt.Sprintf("run == %q", r.Run)))
 	}
 	if r.Ended {
-		return append(steps, "to send the rest, once the cause is gone: repeat this command")
+		return append(steps, stepWithoutHold(c, r))
 	}
 	if r.Gone > 0 {
 		return append(steps, "to see what its hold has: "+deskLine(c, "run", "list"),
@@ -86,6 +87,23 @@ func nextSteps(c *cobra.Command, by string, r desk.Result) []string {
 		steps = append(steps, "to put the rest back: "+deskLine(c, "run", byReturn, r.Run, "--yes"))
 	}
 	return steps
+}
+
+// stepWithoutHold returns the command that does the rest of a run that has no hold: what it has not
+// moved is still in the queue.
+func stepWithoutHold(c *cobra.Command, r desk.Result) string {
+	if r.Action.Kind().Edits && r.DoubledAtMost > 0 { // another edit would send another message
+		return "to end the edit, if the edited message has arrived: " +
+			deskLine(c, string(desk.Park), r.Queue, "--handle", c.Flags().Arg(0), "--yes")
+	}
+	left, more := strconv.Itoa(r.LeftInQueue), []string{"--yes"}
+	if limit := c.Flags().Lookup("limit"); limit != nil && limit.Changed {
+		_ = limit.Value.Set(left) // the rest is the first that the same command chooses
+	}
+	if expect := c.Flags().Lookup("expect"); expect != nil && expect.Changed {
+		more = append(more, "--expect", left)
+	}
+	return "to do the rest, once the cause is gone: " + commandLine(c, c.Flags().Args(), more...)
 }
 
 // deskStopError says that a run stopped with messages left in its hold.

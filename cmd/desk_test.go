@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
@@ -244,17 +245,45 @@ func TestARunSaysRarelyWhyItPauses(t *testing.T) {
 	})
 }
 
-// A run without a hold that stopped has nothing to resume: the rest is where it was.
+// A run without a hold that stopped has nothing to resume: the rest is where it was, and the
+// command line chooses it alone. An edit that was sent is not repeated: that would be another
+// message.
 func TestTheNextStepOfARunWithoutAHold(t *testing.T) {
 	t.Parallel()
-	c := newDeskReplay(&app{})
 	r := desk.Result{Run: "r1", Queue: "billing.dead", Direct: true, Ended: true, Moved: 3, LeftInQueue: 4, FailedAgain: 1}
-	got := nextSteps(c, byResume, r)
-	if len(got) != 2 || !strings.Contains(got[0], "run == ") || got[1] != "to send the rest, once the cause is gone: repeat this command" {
-		t.Errorf("%q", got)
-	}
-	if r.LeftInQueue = 0; nextSteps(c, byResume, r) != nil {
-		t.Error("a run that has sent all has a next step")
+	edited := r
+	edited.Action, edited.DoubledAtMost = desk.Edit, 1
+	const rest = "to do the rest, once the cause is gone: dlxctl desk "
+	for want, tc := range map[string]struct {
+		command *cobra.Command
+		line    string
+		result  desk.Result
+	}{
+		rest + "replay @billing --yes": {newDeskReplay(&app{}), "@billing --yes", r},
+		rest + "replay @billing --limit 4 --rate 50/s --yes --expect 4": {
+			newDeskReplay(&app{}), "@billing --yes --expect 7 --limit 7 --rate 50/s", r,
+		},
+		rest + "discard @billing --forever --yes --expect 4": {
+			newDeskDiscard(&app{}), "@billing --yes --expect 7 --forever", r,
+		},
+		rest + "edit 0a1b2c3d4e5f --body-file b --yes": {newDeskEdit(&app{}), "0a1b2c3d4e5f --body-file b --yes", r},
+		"to end the edit, if the edited message has arrived: dlxctl desk park billing.dead --handle 0a1b2c3d4e5f --yes": {
+			newDeskEdit(&app{}), "0a1b2c3d4e5f @billing --body-file b --yes", edited,
+		},
+	} {
+		parent := &cobra.Command{Use: "desk"}
+		parent.AddCommand(tc.command)
+		(&cobra.Command{Use: "dlxctl"}).AddCommand(parent)
+		if err := tc.command.ParseFlags(strings.Fields(tc.line)); err != nil {
+			t.Fatal(err)
+		}
+		got := nextSteps(tc.command, byResume, tc.result)
+		if len(got) != 2 || !strings.Contains(got[0], "run == ") || got[1] != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+		if tc.result.LeftInQueue = 0; nextSteps(tc.command, byResume, tc.result) != nil {
+			t.Error("a run that has sent all has a next step")
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package desk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -162,10 +163,15 @@ func (t *taking) sendGroup(ctx context.Context, group []amqp.Held) error {
 		}
 		err = errors.Join(ignore(err, errReturned), t.holder.Commit())
 	}
-	if refused && err == nil {
+	switch {
+	case !refused || err != nil:
+		return err
+	case round > 0: // of an edit
+		return stopped(fmt.Sprintf("the edited message was sent, and the broker does not accept the original for %s",
+			topology.ParkedName(t.worker.desk.Topology.Name)))
+	default:
 		return stopped("the broker does not accept a message for its target")
 	}
-	return err
 }
 
 // publishGroup publishes the first move of each message, then the second, and calls arrived with

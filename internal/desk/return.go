@@ -53,6 +53,7 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		m.Send = SendOptions{InFlight: returnWindow}
 		s := &session{worker: w, manifest: &m, progress: progress}
 		switch {
+		case has.complete() && has.manifest.deletes(): // no process has sent any
 		case has.records[recordSending] > 0, d.hasStep(id, recordSending):
 			s.inherit(has.manifest.Send)
 		case !has.complete(): // the queue may have each copy too, and nothing tells how many it had

@@ -337,6 +337,28 @@ func (s *shop) editForFull(t *testing.T) desk.Result {
 	return s.execute(t, q)
 }
 
+// A run without a hold that has sent the edited message, and cannot park its original, says so.
+func TestTheOriginalOfAnEditedMessageIsNotParked(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.bury(t, 40)
+	first := request(t, desk.Park)
+	first.Limit = 9
+	s.execute(t, first)
+	s.policy(t, "policies", "shop.parked", map[string]any{"max-length": 1, "overflow": "reject-publish"})
+	brokertest.Eventually(t, "the policy to hold",
+		func() bool { return s.target.Queue(t, "shop.parked")["policy"] == "shop.parked" })
+	q := request(t, desk.Edit)
+	q.Edited = &deadletter.Edited{Body: []byte(`{"order": 9}`), MessageID: "new"}
+	const why = "the edited message was sent, and the broker does not accept the original for shop.parked"
+	if r := s.execute(t, q); !r.Direct || r.Stopped != why || r.LeftInQueue != 1 || r.DoubledAtMost != 1 {
+		t.Errorf("%+v", r)
+	}
+	s.awaitReady(t, "billing", 1)
+	s.awaitReady(t, "billing.dead", 31)
+}
+
 // A run whose target has no room waits, and so it has a hold.
 func TestARunThatHasToWaitHasAHold(t *testing.T) {
 	t.Parallel()

@@ -115,6 +115,25 @@ func TestARunThatHasTakenAllFreesItsQueue(t *testing.T) {
 	s.tidy(t)
 }
 
+// A run that deletes its messages has sent none, and so says of no message that it may be doubled.
+func TestARunThatDeletesHasSentNothing(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	chosen, _ := s.bury(t, 20)
+	q := request(t, desk.Discard)
+	q.Forever, q.Send.InFlight = true, 50
+	r, err := s.desk.Return(t.Context(), s.noted(t, q).Run, nil)
+	if err != nil || r.Moved != len(chosen) || r.DoubledAtMost > 0 {
+		t.Errorf("returned: %+v, %v", r, err)
+	}
+	r, err = s.desk.Resume(t.Context(), s.noted(t, q).Run, nil, nil)
+	if err != nil || r.Moved != len(chosen) || r.DoubledAtMost > 0 {
+		t.Errorf("resumed: %+v, %v", r, err)
+	}
+	s.tidy(t)
+}
+
 // A run that is refused before its hold exists has no name that a person could continue.
 func TestARefusedRunHasNoName(t *testing.T) {
 	brokertest.OnNewestLine(t)

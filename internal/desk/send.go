@@ -58,6 +58,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 		}
 	}
 	if s.manifest.deletes() {
+		r.DoubledAtMost = min(s.worker.inDoubt, messages) // no process has sent any
 		return s.deleteForever(ctx, r, messages)
 	}
 	whole := ctx

@@ -180,14 +180,7 @@ func WriteResult(w io.Writer, a Action, r Result) error {
 	if kind.goes == toWork {
 		b.WriteString("; " + failedAgain(r.FailedAgain, r.SoFar, r.Unheard))
 	}
-	if before := r.DoubledAtMost - r.InDoubt; r.Direct && before > 0 {
-		fmt.Fprintf(&b, "; at most %d may be in %s too, with the same message-id", before, text.Name(r.Queue))
-	} else if before > 0 {
-		fmt.Fprintf(&b, "; an earlier process doubled none if it ended normally, and at most %d, with the same message-id, if it was killed", before)
-	}
-	if r.InDoubt > 0 {
-		fmt.Fprintf(&b, "; at most %d may be doubled, with the same message-id", r.InDoubt)
-	}
+	b.WriteString(doubled(a, r))
 	if r.Reordered {
 		fmt.Fprintf(&b, "; consumers may have got messages that arrived meanwhile before those that were held")
 	}
@@ -196,6 +189,27 @@ func WriteResult(w io.Writer, a Action, r Result) error {
 	}
 	_, err := fmt.Fprintln(w, b.String())
 	return err
+}
+
+// doubled says which messages may be doubled by a run, or nothing.
+func doubled(a Action, r Result) string {
+	var parts []string
+	switch before := r.DoubledAtMost - r.InDoubt; {
+	case before <= 0:
+	case r.Direct && a.Kind().Edits: // its message-id is new, and that of the next edit is another one
+		return "; the edited message may have been sent nevertheless"
+	case r.Direct:
+		parts = append(parts, fmt.Sprintf("at most %d may be in %s too", before, text.Name(r.Queue)))
+	default:
+		parts = append(parts, fmt.Sprintf("an earlier process doubled none if it ended normally, and at most %d if it was killed", before))
+	}
+	if r.InDoubt > 0 {
+		parts = append(parts, fmt.Sprintf("at most %d may be doubled", r.InDoubt))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(append(parts, "doubles carry the same message-id, if the publisher sets one"), "; ")
 }
 
 // record says what a run was, in one line.

@@ -154,6 +154,12 @@ function stateOf(r) {
   return [r.phase || "choosing", ""];
 }
 
+// doubled says which messages may be doubled. A second edit has another message-id than the first.
+function doubled(r) {
+  if (r.action === "edit" && r.result.leftInQueue) return "the edited message may have been sent nevertheless";
+  return `at most ${count(r.result.doubledAtMost)} sent twice, with the same message-id if the publisher sets one`;
+}
+
 function numbers(r, done, chosen) {
   const parts = [`${count(done)} of ${r.does ? "the rest of " : ""}${many(chosen, "message")}`];
   if (!r.mine) parts[0] = `${many(r.holds, "message")} in the hold, of ${count(chosen)} chosen`;
@@ -162,7 +168,7 @@ function numbers(r, done, chosen) {
   if (r.ended && r.result.leftInHold) parts.push(`${count(r.result.leftInHold)} in the hold`);
   if (r.ended && r.result.goneFromHold) parts.push(`${count(r.result.goneFromHold)} not in the hold any more`);
   if (r.ended && r.result.missing) parts.push(`${count(r.result.missing)} were no longer in the queue`);
-  if (r.ended && r.result.doubledAtMost) parts.push(`at most ${count(r.result.doubledAtMost)} sent twice, with the same message-id`);
+  if (r.ended && r.result.doubledAtMost) parts.push(doubled(r));
   if (r.ended) parts.push("ended " + stamp(r.ended));
   return parts.join(" · ");
 }
