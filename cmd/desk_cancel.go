@@ -2,9 +2,12 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
 type deskCancelCommand struct {
@@ -20,7 +23,8 @@ func newDeskCancel(a *app) *cobra.Command {
 		Short:      "Stop a run that another process works on",
 		Long: `Ask the process that works on a run to stop, from any machine. It finishes the messages in
 flight. What it has sent stays sent; the rest stays in the hold of the run, until
-'dlxctl desk run resume' sends it or 'dlxctl desk run return' puts it back.`,
+'dlxctl desk run resume' sends it or 'dlxctl desk run return' puts it back. A run of few
+messages has no hold and is in no list: what it has not sent stays in the queue.`,
 		Example:     "  dlxctl desk run cancel RUN",
 		Args:        oneRun,
 		Annotations: map[string]string{outputsAnnotation: "text"},
@@ -37,6 +41,9 @@ func (k *deskCancelCommand) run(ctx context.Context, c *cobra.Command, id string
 	}
 	defer closeDesk()
 	r, err := findRun(ctx, d, id)
+	if errors.Is(err, desk.ErrRefused) {
+		return k.cancelUnlisted(ctx, d, id, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -50,5 +57,19 @@ func (k *deskCancelCommand) run(ctx context.Context, c *cobra.Command, id string
 	}
 	fmt.Fprintf(k.app.stdout, "to continue: %s\nto put the rest back: %s\n",
 		deskLine(c, "run", "resume", id, "--yes"), deskLine(c, "run", "return", id, "--yes"))
+	return nil
+}
+
+// cancelUnlisted stops a run that has no hold, and so is in no list. unknown says that there is no
+// run of that name.
+func (k *deskCancelCommand) cancelUnlisted(ctx context.Context, d *desk.Desk, id string, unknown error) error {
+	err := d.Cancel(ctx, id)
+	if _, none := errors.AsType[desk.NoWorkerError](err); none {
+		return unknown
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(k.app.stdout, "asked the process of the run %s to stop; what it has not moved is still in its queue\n", id)
 	return nil
 }

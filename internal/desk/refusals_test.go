@@ -153,7 +153,7 @@ func runRefusals(d *desk.Desk, returned string) map[refusal]func() error {
 				Action: desk.Edit, Queue: "billing.dead", Limit: 1,
 				Edited: &deadletter.Edited{ContentType: new(strings.Repeat("x", 300))},
 			}),
-		{"a queue from which another run takes", "another desk works on the queue billing.dead: HOLDER; wait until it has taken its messages, or stop its run: 'dlxctl desk run list' lists the runs, and 'dlxctl desk run cancel' stops one"}: func() error {
+		{"a queue from which another run takes", "another desk works on the queue billing.dead: HOLDER; wait until it has taken its messages, or stop its run with 'dlxctl desk run cancel'; 'dlxctl desk run list' lists those that have a hold"}: func() error {
 			looks.Lock()
 			p, err := d.Propose(context.Background(), desk.Request{Action: desk.Replay, Queue: "billing.dead"})
 			looks.Unlock()

@@ -101,9 +101,10 @@ func (w *worker) lockQueue(ctx context.Context, queue string) (err error) {
 	}
 	d := w.desk
 	w.locked, err = d.lock(ctx, wish{
-		what: "takes from " + queue, queue: topology.DeskLockName(d.Topology.Name, queue), wait: lockTime,
+		what: "takes from " + queue + " in the run " + w.run, wait: lockTime,
+		queue: topology.DeskLockName(d.Topology.Name, queue),
 		taken: fmt.Sprintf("another desk works on the queue %s", text.Name(queue)),
-		fix:   "wait until it has taken its messages, or stop its run: 'dlxctl desk run list' lists the runs, and 'dlxctl desk run cancel' stops one",
+		fix:   "wait until it has taken its messages, or stop its run with 'dlxctl desk run cancel'; 'dlxctl desk run list' lists those that have a hold",
 	})
 	return err
 }
@@ -191,7 +192,14 @@ func pause(ctx context.Context, t time.Duration) error {
 	return nil
 }
 
-// Cancel asks the process that works on a run to stop. What it has sent stays sent.
+// NoWorkerError is the refusal to stop a run that no process works on. It wraps ErrRefused.
+type NoWorkerError struct{ error }
+
+// Unwrap returns the refusal.
+func (e NoWorkerError) Unwrap() error { return e.error }
+
+// Cancel asks the process that works on a run to stop, also on one without a hold. What it has sent
+// stays sent. It fails with a NoWorkerError if no process works on the run.
 func (d *Desk) Cancel(ctx context.Context, id string) error {
 	if err := d.permit(ctx, []permission{writing(topology.KindExchange, topology.DefaultExchange)}, nil); err != nil {
 		return err
@@ -208,7 +216,7 @@ func (d *Desk) Cancel(ctx context.Context, id string) error {
 	err = p.publish(ctx, "", topology.DeskWorkerName(d.Topology.Name, id),
 		amqp091.Publishing{Headers: amqp091.Table{"desk-by": d.By}})
 	if errors.Is(err, errReturned) {
-		return refusef("no process works on the run %s; 'dlxctl desk run resume %s' continues it, and 'dlxctl desk run return %s' gives back what its hold has", id, id, id)
+		return NoWorkerError{refusef("no process works on the run %s; 'dlxctl desk run resume %s' continues it, and 'dlxctl desk run return %s' gives back what its hold has", id, id, id)}
 	}
 	return err
 }
