@@ -82,6 +82,10 @@ type Usage struct {
 	ConsumersAsked bool `json:"-"`
 	// Bytes is the size of the message bodies.
 	Bytes int64 `json:"bytes"`
+	// BytesKnown says that the broker reports Bytes, of some messages. A broker that keeps no
+	// statistics reports none, and one that does not report them of a new queue or its first
+	// messages for some seconds.
+	BytesKnown bool `json:"-"`
 	// Oldest is the timestamp of the message at the head of the queue. Zero: not known. The broker
 	// reports it for classic queues whose publishers set it.
 	Oldest time.Time `json:"-"`
