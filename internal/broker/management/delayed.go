@@ -66,13 +66,8 @@ func (m *Client) Delayed(ctx context.Context, exchange string) (Delayed, error) 
 // CountsPublishes returns the name of the node that answers, and whether it counts what is
 // published: not with management.rates_mode = none, nor where statistics are switched off.
 func (m *Client) CountsPublishes(ctx context.Context) (node string, counts bool, err error) {
-	var o struct {
-		Node  string `json:"node"`
-		Rates string `json:"rates_mode"`
-		Off   bool   `json:"disable_stats"`
-	}
-	err = m.get(ctx, &o, "overview?columns=node,rates_mode,disable_stats")
-	return o.Node, o.Rates != "none" && !o.Off, err
+	c, err := m.collecting(ctx)
+	return c.Node, c.Rates != "none" && !c.Off, err
 }
 
 // node returns the name of the node that answers.

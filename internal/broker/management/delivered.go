@@ -28,13 +28,21 @@ func (m *Client) Delivered(ctx context.Context, queue string) (int64, error) {
 
 // requireStatistics fails with ErrNoStatistics if the broker keeps none.
 func (m *Client) requireStatistics(ctx context.Context) error {
-	var o struct {
-		Disabled bool `json:"disable_stats"`
-	}
-	if err := m.get(ctx, &o, "overview?columns=disable_stats"); err != nil || !o.Disabled {
+	if c, err := m.collecting(ctx); err != nil || !c.Off {
 		return err
 	}
 	return ErrNoStatistics
+}
+
+// collecting says which statistics the node that answers collects.
+type collecting struct {
+	Node  string `json:"node"`
+	Rates string `json:"rates_mode"`
+	Off   bool   `json:"disable_stats"` // it collects none
+}
+
+func (m *Client) collecting(ctx context.Context) (c collecting, err error) {
+	return c, m.get(ctx, &c, "overview?columns=node,rates_mode,disable_stats")
 }
 
 // messageStats returns the statistics of the messages of a queue. They are nil if the broker keeps
