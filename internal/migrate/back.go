@@ -47,8 +47,7 @@ func (m Move) switchBack(state topology.State, f found) cutoverStep {
 func (m Move) bindLegacy(f found) cutoverStep {
 	var bind []plan.Change
 	for _, b := range lacking(f.onSwitch, f.onLegacy) {
-		b = m.bindingTo(m.Legacy, b)
-		bind = append(bind, create(b))
+		bind = append(bind, create(m.bindingBack(f, b)))
 	}
 	switch {
 	case len(bind) > 0:
@@ -58,4 +57,18 @@ func (m Move) bindLegacy(f found) cutoverStep {
 	default:
 		return m.removeSwitch(f)
 	}
+}
+
+// bindingBack returns the binding of the legacy queue for one of the switch exchange. A queue that
+// is replaced under its name gets its bindings back as they were: without its mark, one that the
+// file no longer has would be drift, and no plan would delete it. After an abort the marks of the
+// successor tell which ones dlxctl made, and only a queue that it made has such bindings: on any
+// other, the next plan would delete them.
+func (m Move) bindingBack(f found, b topology.Binding) topology.Binding {
+	owner, marked := b.Arguments[argBoundBy]
+	b = m.bindingTo(m.Legacy, b)
+	if marked && (m.replaces() || f.legacyOwned) {
+		b.Arguments = b.Arguments.With(topology.ArgManagedBy, owner)
+	}
+	return b
 }

@@ -285,11 +285,16 @@ func (m Move) removeSwitch(f found) cutoverStep {
 	return cutoverStep{Doing: "delete the switch exchange of " + m.Legacy, Changes: out}
 }
 
-// bindSwitch binds the switch exchange to the same messages as the bindings of list.
+// bindSwitch binds the switch exchange to the same messages as the bindings of list, and notes
+// whose these are.
 func (m Move) bindSwitch(list []topology.Binding) []plan.Change {
 	var out []plan.Change
 	for _, b := range list {
+		owner, marked := b.Arguments[topology.ArgManagedBy]
 		b.Destination, b.DestinationType, b.Arguments = m.switchName(), topology.ToExchange, m.withOwnerMark(b.Arguments)
+		if marked && !comparesX(b.Arguments) {
+			b.Arguments = b.Arguments.With(argBoundBy, owner)
+		}
 		out = append(out, create(b))
 	}
 	return out
@@ -298,7 +303,8 @@ func (m Move) bindSwitch(list []topology.Binding) []plan.Change {
 // bindingTo returns a binding that routes the same messages to a queue. Only the return
 // binding of a backoff carries the owner mark.
 func (m Move) bindingTo(queue string, b topology.Binding) topology.Binding {
-	b.Destination, b.DestinationType, b.Arguments = queue, topology.ToQueue, b.Arguments.Without(topology.ArgManagedBy)
+	b.Destination, b.DestinationType = queue, topology.ToQueue
+	b.Arguments = b.Arguments.Without(topology.ArgManagedBy, argBoundBy)
 	if m.returns(b) {
 		b.Arguments = m.withOwnerMark(b.Arguments)
 	}

@@ -73,9 +73,16 @@ func (m Move) policy() string       { return topology.SwitchPolicyName(m.Topolog
 // forwarding names the policy by which a legacy queue forwards.
 func (m Move) forwarding() string { return topology.ForwardPolicyName(m.Topology, m.Legacy) }
 
+// argBoundBy is the argument of a binding of the switch exchange that keeps the owner mark of the
+// binding for which it is made: the queue gets that one back with its mark. The switch exchange
+// itself is bound with the mark of the move, so that the plan of the other owner does not delete
+// that. Without the argument, the binding had no mark.
+const argBoundBy = "x-bound-by"
+
 // found is what a virtual host holds of a move.
 type found struct {
 	legacy         bool
+	legacyOwned    bool // the legacy queue carries the owner mark
 	successor      bool
 	exchanges      map[string]bool    // of the switch exchange and its ends
 	policy         *topology.Policy   // nil: there is none
@@ -94,7 +101,9 @@ type found struct {
 func (m Move) find(state topology.State) found {
 	f := found{exchanges: map[string]bool{}}
 	for _, q := range state.Have.Queues {
-		f.legacy = f.legacy || q.Name == m.Legacy
+		if q.Name == m.Legacy {
+			f.legacy, f.legacyOwned = true, q.Arguments[topology.ArgManagedBy] == topology.OwnerMark(m.Topology)
+		}
 		// A queue of another with the name of a hold is none; see foreign.
 		f.successor = f.successor || q.Name == m.New && (!m.replaces() || topology.IsReplacementHold(m.Topology, q))
 	}
@@ -136,7 +145,8 @@ func (m Move) find(state topology.State) found {
 
 // sameRoute is equal for two bindings that route the same messages.
 func sameRoute(b topology.Binding) string {
-	b.Destination, b.DestinationType, b.Arguments = "", "", b.Arguments.Without(topology.ArgManagedBy)
+	b.Destination, b.DestinationType = "", ""
+	b.Arguments = b.Arguments.Without(topology.ArgManagedBy, argBoundBy)
 	return b.Identity()
 }
 
@@ -165,8 +175,14 @@ func union(a, b []topology.Binding) []topology.Binding {
 // withOwnerMark returns args with the owner mark. Bindings that compare headers which
 // begin with x- go without: there the mark would be one more header to match.
 func (m Move) withOwnerMark(args topology.Arguments) topology.Arguments {
-	if match, _ := args[topology.ArgMatch].(string); strings.HasSuffix(match, "-with-x") {
+	if comparesX(args) {
 		return args
 	}
 	return args.With(topology.ArgManagedBy, topology.OwnerMark(m.Topology))
+}
+
+// comparesX reports whether a binding compares headers that begin with x-.
+func comparesX(args topology.Arguments) bool {
+	match, _ := args[topology.ArgMatch].(string)
+	return strings.HasSuffix(match, "-with-x")
 }

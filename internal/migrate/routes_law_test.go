@@ -31,6 +31,63 @@ func TestAMessageHasOneQueueAtEachMoment(t *testing.T) {
 	})
 }
 
+// A queue that is replaced under its name is bound as before in the end: each binding has the owner
+// mark that it had, or none. Meanwhile those of the switch exchange have the mark of the move: the
+// plan of no other owner deletes them.
+func TestAReplacedQueueIsBoundAsBefore(t *testing.T) {
+	t.Parallel()
+	m := replacementOf("shop", "old")
+	v := prepared(m)
+	v.Have.Queues = append(v.Have.Queues, topology.Queue{
+		Name: m.New, Arguments: topology.Arguments{topology.ArgManagedBy: topology.DeskMark("shop")},
+	})
+	for key, owner := range map[string]string{"own": "shop", "of others": "bill"} {
+		b := to("old", key)
+		b.Arguments = topology.Arguments{topology.ArgManagedBy: topology.OwnerMark(owner)}
+		v.Have.Bindings = append(v.Have.Bindings, b)
+	}
+	compares := to("old", "") // each of its arguments is a header to match
+	compares.Arguments = topology.Arguments{topology.ArgMatch: "all-with-x", "x-kind": "pdf"}
+	v.Have.Bindings = append(v.Have.Bindings, compares)
+
+	before := topology.Identities(m.find(v.State).onLegacy)
+	v.take(t, m.park)
+	f := m.find(v.State)
+	if len(f.onLegacy) > 0 || len(f.onSwitch) != len(before) {
+		t.Errorf("the queue has the bindings %v, and the switch exchange %v", f.onLegacy, f.onSwitch)
+	}
+	for _, b := range f.onSwitch {
+		owner, _ := topology.Owner(b.Arguments)
+		if with := comparesX(b.Arguments); !with && owner != "shop" || with && len(b.Arguments) != 2 {
+			t.Errorf("the switch exchange has the binding %s", b.Identity())
+		}
+	}
+	v.take(t, m.unpark)
+	v.take(t, m.nextBack)
+	after := topology.Identities(m.find(v.State).onLegacy)
+	slices.Sort(before)
+	slices.Sort(after)
+	if !slices.Equal(before, after) {
+		t.Errorf("the queue had the bindings %q, and has %q", before, after)
+	}
+}
+
+// take takes the steps that next returns, until there is none.
+func (v *virtualHost) take(t *testing.T, next func(topology.State) cutoverStep) {
+	t.Helper()
+	for range 30 {
+		step := next(v.State)
+		if step.Doing == "" {
+			return
+		}
+		slices.SortStableFunc(step.Changes, func(a, b plan.Change) int { return int(a.Phase - b.Phase) })
+		for _, c := range step.Changes {
+			v.apply(c)
+		}
+	}
+	t.Fatal("it does not end")
+}
+
 // to returns a binding of the exchange events.
 func to(queue, key string) topology.Binding {
 	return topology.Binding{Source: "events", Destination: queue, DestinationType: topology.ToQueue, Key: key}
