@@ -144,6 +144,33 @@ func TestAQueueThatLeavesGetsItsRetries(t *testing.T) {
 	}
 }
 
+// After the abort of a migration, retries of the successor that wait come to the legacy queue, in
+// whichever tier they are: the backoff of the successor may have been another one before.
+func TestTheAddressOfARolledBackSuccessorStays(t *testing.T) {
+	t.Parallel()
+	const backoffs = "standard: {tiers: [12s]}"
+	want := loaded(t, shopFile(backoffs, "{name: orders, backoff: standard}"))
+	back := topology.ReturnBinding("shop", "billing.v2")
+	back.Destination = "billing"
+	for place, messages := range map[string]int64{"": 0, "shop.standard.retry.12s": 1} {
+		state := topology.State{Version: "4.3.6", Usage: map[string]topology.Usage{place: {Ready: messages}}}
+		state.Have = loaded(t, shopFile(backoffs, "{name: orders, backoff: standard}")).Topology
+		state.Have.Queues = append(state.Have.Queues, topology.Queue{Name: "billing", Durable: true})
+		state.Have.Bindings = append(state.Have.Bindings, back)
+		p := plan.Make(want, state, plan.Options{})
+		goes := slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.Name == back.DisplayName() })
+		if goes != (messages == 0) {
+			t.Errorf("with %d messages in a tier, the address goes: %t", messages, goes)
+		}
+		if warned := slices.ContainsFunc(p.Warnings, func(w plan.Warning) bool {
+			return w.Name == "retired-address" && strings.HasPrefix(w.Text, "billing.v2 is no longer covered") &&
+				strings.Contains(w.Text, "they return to billing;")
+		}); warned != (messages > 0) {
+			t.Errorf("with %d messages in a tier, the warnings are %v", messages, p.Warnings)
+		}
+	}
+}
+
 func hazards(c plan.Change) string {
 	var out []string
 	for _, h := range c.Hazards {

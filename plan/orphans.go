@@ -88,7 +88,7 @@ func (r *orphans) collect() {
 			}
 		}
 	}
-	var leaving []string // queues that stay and are no longer work queues; see returns
+	var leaving, to []string // addresses of queues that are no longer work queues, and where they lead; see returns
 	found := namesOf(r.found.Queues, func(q topology.Queue) string { return q.Name })
 	circulates := sync.OnceValue(r.circulates)
 	for i, b := range r.state.Have.Bindings {
@@ -98,7 +98,7 @@ func (r *orphans) collect() {
 			b.Label = r.exchangeLabel(b.Source)
 			r.found.Bindings = append(r.found.Bindings, b)
 			if returns && !found[b.Destination] && r.returns(b) && circulates() {
-				leaving = append(leaving, text.Name(b.Destination))
+				leaving, to = append(leaving, text.Name(addressed(b))), append(to, text.Name(b.Destination))
 				r.stay.Bindings = append(r.stay.Bindings, b)
 				continue
 			}
@@ -109,12 +109,7 @@ func (r *orphans) collect() {
 			}
 		}
 	}
-	if len(leaving) > 0 {
-		r.warn(topology.WarnRetiredAddress, fmt.Sprintf(
-			"%s %s no longer covered by the file, and failed messages may still be waiting for a retry: they return to %s; when the tiers are empty, run apply again to remove %s",
-			text.Some(leaving), text.Choose(len(leaving), "is", "are"), text.Choose(len(leaving), "it", "them"),
-			text.Choose(len(leaving), "its address", "their addresses")))
-	}
+	r.warnOfAddresses(leaving, to)
 	policies := byName(r.want.Policies, func(p topology.Policy) string { return p.Name })
 	for _, p := range r.state.Have.Policies {
 		owner, _ := topology.PolicyOwner(p.Name)
@@ -135,6 +130,22 @@ func (r *orphans) collect() {
 		}
 	}
 	r.orphanedPolicies(policies)
+}
+
+// warnOfAddresses warns of the addresses of queues that stay, each of which leads to the queue at
+// its place in to.
+func (r *orphans) warnOfAddresses(queues, to []string) {
+	if len(queues) == 0 {
+		return
+	}
+	home := text.Choose(len(queues), "it", "them")
+	if !slices.Equal(queues, to) {
+		home = text.Some(to)
+	}
+	r.warn(topology.WarnRetiredAddress, fmt.Sprintf(
+		"%s %s no longer covered by the file, and failed messages may still be waiting for a retry: they return to %s; when the tiers are empty, run apply again to remove %s",
+		text.Some(queues), text.Choose(len(queues), "is", "are"), home,
+		text.Choose(len(queues), "its address", "their addresses")))
 }
 
 // queues returns the queues that carry our mark and are no longer in the file,
@@ -254,11 +265,25 @@ func (r *orphans) keptLoop(l topology.Label) bool {
 }
 
 // returns reports whether a message that waits comes back by b to its queue, which stays and whose
-// failures the file no longer covers. The queue of a migration is left to living.
+// failures the file no longer covers; or to the legacy queue of its queue, after the abort of a
+// migration. The address of the legacy queue of a migration is left to living.
 func (r *orphans) returns(b topology.Binding) bool {
-	return b.Source == topology.ReturnExchangeName(r.want.Name) && b.DestinationType == topology.ToQueue &&
-		b.Key == topology.AddressKey(b.Destination) &&
-		!slices.ContainsFunc(r.want.WorkQueues, func(w topology.WorkQueue) bool { return w.Replaces == b.Destination })
+	if b.Source != topology.ReturnExchangeName(r.want.Name) || b.DestinationType != topology.ToQueue {
+		return false
+	}
+	queue := addressed(b)
+	_, works := r.works[queue]
+	return queue != "" && (queue == b.Destination || !works) &&
+		!slices.ContainsFunc(r.want.WorkQueues, func(w topology.WorkQueue) bool { return w.Replaces == queue })
+}
+
+// addressed returns the queue whose address is the key of a binding. Empty: it is none.
+func addressed(b topology.Binding) string {
+	queue, is := strings.CutPrefix(b.Key, topology.AddressKey(""))
+	if !is {
+		return ""
+	}
+	return queue
 }
 
 // leadsBack reports whether a message that left a tier goes through what has

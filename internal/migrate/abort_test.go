@@ -522,6 +522,40 @@ func TestAbortWithAStarvedTier(t *testing.T) {
 	}
 }
 
+// What waits in a tier of the backoff that the successor had before returns to the legacy queue,
+// although the abort does not wait for it: its address stays until an apply finds the tiers empty.
+func TestAbortAfterAnotherBackoff(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	file := strings.Replace(fmt.Sprintf(topologyFile, "classic"), "queues:\n", "queues:\n  - {name: other}\n", 1)
+	file = strings.Replace(file, "[100ms]", "[20s]", 1)
+	s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
+	s.until(t, migrate.Drain)
+	s.apply(t, s.want)
+	loop := s.want.Backoffs[0]
+	tier := loop.Tiers[0].Queue
+	brokertest.PublishConfirmed(t, s.target.Confirming(t), loop.RetryExchange, topology.AddressKey("new"),
+		amqp091.Publishing{MessageId: "waits", Headers: amqp091.Table{s.want.CountHeader: int64(1)}})
+	brokertest.Eventually(t, "the tier to be counted", func() bool { return s.inspect(t).Usage[tier].Ready > 0 })
+	file = strings.Replace(file, "    replaces: old\n", "    replaces: old\n    backoff: none\n", 1)
+	s = newStageIn(t, s.target, file, "", nil)
+	p := plan.Make(s.want, s.inspect(t), plan.Options{})
+	if err := apply.ExecuteWithReroutes(t.Context(), s.m, s.want, p, 0, func(plan.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	r, said := s.listen(t)
+	if err := r.Abort(t.Context(), s.without(t)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(said.String(), "failed messages of new may still be waiting in a tier: they return to old") {
+		t.Errorf("it says:\n%s", said)
+	}
+	brokertest.Eventually(t, "the message to leave the tier", func() bool { return s.ready(t, tier) == 0 })
+	if d := brokertest.Take(t, s.target.Channel(t), "old"); d.MessageId != "waits" {
+		t.Errorf("the legacy queue has %q", d.MessageId)
+	}
+}
+
 // reject rejects the first n messages of the new queue.
 func (s *stage) reject(t *testing.T, n int) {
 	t.Helper()

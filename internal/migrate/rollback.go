@@ -68,7 +68,29 @@ func (r *Runner) rollBack(ctx context.Context, without topology.Compiled, moves 
 	if tiers > 0 {
 		return r.rollBack(ctx, without, moves) // the return bindings of the tiers stayed as long as these
 	}
-	return keptQueues(p)
+	if err := keptQueues(p); err != nil {
+		return err
+	}
+	for _, m := range moves {
+		if m.addressStays(state, todo.Changes) {
+			r.say("abort: failed messages of %s may still be waiting in a tier: they return to %s; when the tiers are empty, run apply to remove the address of %s",
+				m.New, m.Legacy, m.New)
+		}
+	}
+	return nil
+}
+
+// addressStays reports whether changes leave a binding by which retries of the successor come to
+// the legacy queue: tiersEmpty knows the tiers of the file, and plans keep the binding as long as
+// any tier holds a message, as the successor may have had another backoff before.
+func (m Move) addressStays(state topology.State, changes []plan.Change) bool {
+	return slices.ContainsFunc(state.Have.Bindings, func(b topology.Binding) bool {
+		back := m.returns(b) && b.Destination == m.Legacy && b.Key == topology.AddressKey(m.New)
+		return back && !slices.ContainsFunc(changes, func(c plan.Change) bool {
+			gone, is := c.Before.(topology.Binding)
+			return is && gone.Identity() == b.Identity()
+		})
+	})
 }
 
 // dropProvedHazards removes the hazard loses-messages from the deletion of an empty successor
