@@ -116,8 +116,14 @@ func (p *plane) exchange(name string) {
 // living notes what legacy queues of this topology still need. While one exists, all of its plane
 // stays wanted, with its bindings: its consumers and publishers still use it, and migrate alone
 // takes it away. When it is gone, its address stays wanted as long as a failed queue or a tier can
-// hold a message of it.
+// hold a message of it. So does the plane of a queue that is being replaced under its name and that
+// the file no longer has: its consumers still reject messages.
 func (r *orphans) living() {
+	for queue := range r.begun {
+		if r.abandoned(queue) {
+			r.plane(queue)
+		}
+	}
 	for _, w := range r.want.WorkQueues {
 		if w.Replaces == "" {
 			continue
@@ -132,7 +138,7 @@ func (r *orphans) living() {
 	}
 }
 
-// plane keeps the plane of a legacy queue, but for the tiers of a backoff that the file has too.
+// plane keeps the plane of such a queue, but for the tiers of a backoff that the file has too.
 // There the file decides: an attempt that waited in a tier of before and in one of the file
 // would be doubled.
 func (r *orphans) plane(legacy string) {
@@ -222,7 +228,7 @@ func (r *resolver) circulates() bool {
 	})
 }
 
-// keeps reports whether a legacy queue still needs an object.
+// keeps reports whether a queue of living still needs an object.
 func (r *orphans) keeps(kind topology.Kind, name string) bool {
 	return r.kept[topology.Key{Kind: kind, Name: name}]
 }

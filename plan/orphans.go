@@ -36,7 +36,7 @@ type orphans struct {
 	tiers map[string][]retiredTier // the tiers among retired, by backoff
 	waits map[string]int64         // the delays that are no longer in the file and have messages; see delays
 	loops map[string]bool          // the backoffs whose failed queue is retired and stays; see retireFailed
-	kept  map[topology.Key]bool    // what legacy queues still need; see living
+	kept  map[topology.Key]bool    // what queues still need that the file does not have; see living
 	// outdated are the previous dead-letter queues that are deleted.
 	outdated map[string]bool
 }
@@ -104,7 +104,7 @@ func (r *orphans) collect() {
 			}
 			if keeps && leadsBack(b.Label) && !leadsTo(b, going) || r.keptLoop(b.Label) &&
 				b.Label.Role == topology.RoleRetry || r.waits[b.Source] > 0 || r.waits[b.Label.Delay] > 0 ||
-				r.keeps(topology.KindBinding, id) {
+				r.keeps(topology.KindBinding, id) || b.DestinationType == topology.ToQueue && r.abandoned(b.Destination) {
 				r.stay.Bindings = append(r.stay.Bindings, b)
 			}
 		}
@@ -117,7 +117,7 @@ func (r *orphans) collect() {
 			p.Label = topology.Label{Role: topology.RoleWork, Queue: strings.TrimPrefix(p.Name,
 				topology.PolicyName(r.want.Name, ""))}
 			r.found.Policies = append(r.found.Policies, p)
-			if r.keeps(topology.KindPolicy, p.Name) {
+			if r.keeps(topology.KindPolicy, p.Name) || r.abandoned(p.Label.Queue) {
 				r.stay.Policies = append(r.stay.Policies, p)
 				continue
 			}

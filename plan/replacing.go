@@ -182,6 +182,12 @@ func (r resolved) irreplaceable(q topology.Queue) string {
 // unfinished reports whether the replacement of a queue under its name has begun and not ended.
 func (r *resolver) unfinished(queue string) bool { return r.begun[queue] }
 
+// abandoned reports whether that is so, and the file no longer has the queue.
+func (r *resolver) abandoned(queue string) bool {
+	return r.unfinished(queue) &&
+		!slices.ContainsFunc(r.want.Queues, func(q topology.Queue) bool { return q.Name == queue })
+}
+
 // unfinishedChange says what to do about a replacement that was stopped. While the old queue
 // exists, it needs consent to go on, as to begin: 'dlxctl migrate abort' can still roll it back.
 func unfinishedChange(have, want topology.Queue, exists, differs bool) Change {

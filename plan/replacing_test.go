@@ -169,6 +169,33 @@ func TestAPlanKeepsAReplacementThatTheFileDoesNotHave(t *testing.T) {
 	}
 }
 
+// Such a queue keeps its bindings, its policy and what its failures need, whether dlxctl or a
+// service has declared it: its consumers still reject messages.
+func TestAPlanKeepsTheDeadLetteringOfSuchAQueue(t *testing.T) {
+	t.Parallel()
+	const backoffs = "standard: {tiers: [12s]}, quick: {tiers: [1s]}"
+	const rest = "{name: orders, backoff: standard}"
+	had := loaded(t, shopFile(backoffs, rest+`
+  - {name: q, backoff: quick, deadLetterBy: policy, bindings: [{exchange: events, key: a}]}`))
+	for _, owned := range []bool{true, false} {
+		live := topology.State{Version: "4.0.5", Have: had.Topology}
+		live.Have.Queues = append(slices.Clone(live.Have.Queues), queue(topology.ReplacementHoldName("shop", "q"),
+			args{"x-managed-by": topology.DeskMark("shop")}))
+		want := loaded(t, shopFile("standard: {tiers: [12s]}", rest)+"removed: [q]\n")
+		for i, q := range live.Have.Queues {
+			if q.Name == "q" && !owned {
+				live.Have.Queues[i].Arguments = q.Arguments.Without("x-managed-by")
+			}
+		}
+		for _, c := range plan.Allowed(plan.Make(want, live, plan.Options{}), nil).Changes {
+			b, _ := c.Before.(topology.Binding)
+			if c.Kind == topology.KindPolicy || b.Destination == "q" || owned && b.Key == "@q" {
+				t.Errorf("of a queue that dlxctl has declared (%t): %s %s %s %v", owned, c.Action, c.Kind, c.Name, c.Hazards)
+			}
+		}
+	}
+}
+
 // A queue of another client that is named like a hold, and a queue on which a declaration is tried,
 // are not a replacement.
 func TestAQueueNamedLikeAHold(t *testing.T) {
