@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -154,4 +155,20 @@ func TestRefusedAtTheStart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A limit of connections does not end a processor that starts, as another one may end: it waits,
+// and says what the broker says.
+func TestALimitOfConnectionsAtTheStart(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, retryInAnHour)
+	limit := "vhost-limits/" + url.PathEscape(s.target.VHost) + "/max-connections"
+	s.target.Call(t, http.MethodPut, limit, map[string]int{"value": 0})
+	log := s.runs(t)
+	log.says(t, "reconnecting")
+	log.says(t, "connection limit (0) is reached; raise the limit")
+	s.target.Call(t, http.MethodDelete, limit, nil)
+	s.fill(t, 10)
+	s.moved(t, "shop.slow.retry.1h", ids(0, 10)...)
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"maps"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -180,6 +181,11 @@ func open(ctx context.Context, network string, e broker.Endpoint) (net.Conn, err
 	return secure, nil
 }
 
+// connectionLimit is in the answer of a broker where a user, a virtual host or a node may have no
+// more connections, or where the broker cannot read their number now (rabbit_reader, 3.10 to 4.3).
+// Its code is that of a virtual host that does not exist, but the next try may succeed.
+const connectionLimit = "connection limit "
+
 // explainDial turns an answer of the broker or an error of the network into an error for the user.
 // The socket is nil if there is no connection.
 func explainDial(e broker.Endpoint, socket *wire.Socket, err error) error {
@@ -206,6 +212,10 @@ func explainDial(e broker.Endpoint, socket *wire.Socket, err error) error {
 		return broker.Errorf(broker.ErrUnauthorized,
 			"user %q is refused by %s; check user and password in %s%s", e.AMQP.User,
 			e.AMQP, e.Words.URL(), e.Words.OrPassword())
+	case errors.As(err, &refused) && refused.Code == amqp091.NotAllowed &&
+		strings.Contains(refused.Reason, connectionLimit):
+		return broker.Errorf(broker.ErrUnreachable, "%s refuses the connection: %s; raise the limit, or end other connections",
+			e.AMQP, broker.OneLine(refused.Reason))
 	case errors.As(err, &refused) && refused.Code == amqp091.NotAllowed:
 		return broker.Errorf(broker.ErrNoVHost,
 			"vhost %q on %s does not exist, or user %q may not use it; run rabbitmqctl add_vhost %s, or %s",

@@ -125,6 +125,25 @@ func TestALoginThatEndsIsNotRefused(t *testing.T) {
 	}
 }
 
+// A broker that takes no more connections of a user, or to a virtual host, answers with the code of
+// a virtual host that does not exist. A program that reconnects must not end with that.
+func TestALimitOfConnectionsIsNamed(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]error{
+		"connection refused for user 'u': user connection limit (8) is reached":                 broker.ErrUnreachable,
+		"access to vhost '/' refused for user 'u': connection limit (8) is reached":             broker.ErrUnreachable,
+		"access to vhost '/' refused for user 'u': connection limit cannot be queried, timeout": broker.ErrUnreachable,
+		"connection refused: node connection limit (8) is reached":                              broker.ErrUnreachable,
+		"vhost limits not found": broker.ErrNoVHost,
+	} {
+		answer := &amqp091.Error{Code: amqp091.NotAllowed, Reason: "NOT_ALLOWED - " + reason, Server: true}
+		err := amqp.ExplainDial(broker.Endpoint{}, nil, answer)
+		if !errors.Is(err, want) || want == broker.ErrUnreachable && !strings.Contains(err.Error(), reason) {
+			t.Errorf("%q is explained as %v", reason, err)
+		}
+	}
+}
+
 // A broker that refuses the certificate of a client says so after the handshake, just when the
 // library writes. The library then reports only that the connection is closed. A broker that is
 // silent may well speak AMQP.
