@@ -31,7 +31,7 @@ func (q *failedQueue) report(f relay.Finding) {
 			"publishing a message closes the channel or the connection: it stays in the failed queue and is not published again until dlxctl process is restarted; remove it if it is not needed")
 	case relay.Undeliverable:
 		log.ErrorContext(ctx,
-			"broker closes the connection when it delivers a message of the failed queue: the messages behind it wait; RabbitMQ before 4.0 does so for an x-death header of a publisher whose count is not an integer; remove the first message in the management UI (Get messages, Reject requeue false or Automatic ack)")
+			"broker closes the connection when it delivers a message of the failed queue: the messages behind it wait; RabbitMQ before 4.0 does so for an x-death header of a publisher whose count is not an integer; if the queue has a leader, remove the first message in the management UI (Get messages, Reject requeue false or Automatic ack)")
 	}
 }
 

@@ -28,6 +28,7 @@ func TestOutages(t *testing.T) {
 		{"stopped during an alarm", stoppedDuringAnAlarm},
 		{"a tier without a leader", aTierWithoutALeader},
 		{"a confirm that never comes", aConfirmThatNeverComes},
+		{"a failed queue without a leader", aFailedQueueWithoutALeader},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.test(t, node) })
 	}
@@ -121,8 +122,14 @@ func stoppedDuringAnAlarm(t *testing.T, node *brokertest.Server) {
 // ra:stop_server(quorum_queues, Member).
 func (s *stage) member(t *testing.T, node *brokertest.Server, call string) {
 	t.Helper()
+	s.memberOf(t, node, retryQueue, call)
+}
+
+// memberOf does so for that of another quorum queue.
+func (s *stage) memberOf(t *testing.T, node *brokertest.Server, queue, call string) {
+	t.Helper()
 	node.Eval(t, fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)),
-		Member = amqqueue:get_pid(Q), ok = %s.`, s.target.VHost, retryQueue, call))
+		Member = amqqueue:get_pid(Q), ok = %s.`, s.target.VHost, queue, call))
 }
 
 const retryQueue = "shop.slow.retry.1h"
@@ -192,4 +199,29 @@ func aConfirmThatNeverComes(t *testing.T, node *brokertest.Server) {
 	s.member(t, node, "sys:resume(Member)")
 	t.Logf("%d doubled", s.moved(t, "shop.slow.retry.1h", ids(0, prefetch/2)...))
 	log.calm(t)
+}
+
+// A processor that starts while its failed queue has no leader blames no message, and goes on once
+// there is one. The broker gives up after net_ticktime and 5 seconds; before 4.0 it could be a
+// message if that were less than 10.
+func aFailedQueueWithoutALeader(t *testing.T, node *brokertest.Server) {
+	t.Helper()
+	brokertest.OnNewestLine(t)
+	s := onNode(t, node, retryInAnHour)
+	s.fill(t, prefetch/2)
+	tick := 1
+	if !node.Target().AtLeast("4.0") {
+		tick = 6
+	}
+	node.Eval(t, fmt.Sprintf("application:set_env(kernel, net_ticktime, %d).", tick))
+	s.memberOf(t, node, "shop.slow.failed", "sys:suspend(Member)")
+	log := s.runs(t)
+	log.says(t, "INTERNAL_ERROR")
+	s.memberOf(t, node, "shop.slow.failed", "sys:resume(Member)")
+	if doubled := s.moved(t, retryQueue, ids(0, prefetch/2)...); doubled > 0 {
+		t.Errorf("%d are doubled", doubled)
+	}
+	if lines := log.with("delivers a message"); len(lines) > 0 {
+		t.Errorf("it blames a message: %s", lines)
+	}
 }

@@ -36,6 +36,9 @@ type Caution struct {
 	// Held is called for each message that stays in the queue, in each Run anew. Nil: nothing is
 	// called.
 	Held func(Kind)
+	// BelievesDeaths: the broker may be unable to deliver a message, see [amqp.Conn.BelievesDeaths].
+	// Drive sets it in each pass.
+	BelievesDeaths bool
 
 	window   int // how many may be in flight as they are large; zero is Prefetch
 	oneByOne int // how many are to be moved one by one
@@ -123,11 +126,11 @@ func (c *Caution) End(r *Relay, err error) {
 	}
 }
 
-// Lost takes note that the queue could not be consumed.
-func (c *Caution) Lost(err error) {
+// Lost takes note that the queue could not be consumed, and after what time the broker said so.
+func (c *Caution) Lost(err error, took time.Duration) {
 	var why *amqp.ClosedError
 	if errors.As(err, &why) && why.Broker && why.Code == amqp091.InternalError {
-		c.failed(ended{}, err)
+		c.failed(ended{lasted: took}, err)
 	}
 }
 
@@ -171,10 +174,13 @@ func (c *Caution) failed(e ended, err error) {
 		return
 	case e.sink && why.Broker && why.Code != amqp091.InternalError && len(e.inDoubt) == 1:
 		c.deadly(e.inDoubt[0], err)
-	case why.ByMessage():
-		if !e.sink && len(e.inDoubt) == 0 {
+	case why.ByMessage() && !e.sink && len(e.inDoubt) == 0:
+		if c.undelivered(e, why) {
 			c.report(Finding{Kind: Undeliverable, Err: err}, Undeliverable)
+		} else if e.moved == 0 {
+			return // nothing is doubled
 		}
+	case why.ByMessage():
 		c.strike(e, err, strikesOut)
 	case e.lasted < atOnce:
 		if c.fails++; c.fails < 2 {
@@ -186,6 +192,14 @@ func (c *Caution) failed(e ended, err error) {
 		return
 	}
 	c.slow()
+}
+
+// undelivered reports whether a Run ended as a message could not be delivered: by the library, or by
+// a broker that fails over some. Such a broker does so at once. It fails in the same way if the
+// queue has no leader, but after a minute (net_ticktime and 5 seconds, rabbit_fifo_client). That is
+// no message's fault, and who removed one for it would lose it.
+func (c *Caution) undelivered(e ended, why *amqp.ClosedError) bool {
+	return !why.Broker || c.BelievesDeaths && why.Code == amqp091.InternalError && e.lasted < atOnce
 }
 
 // slow makes the next Run move its messages one by one.

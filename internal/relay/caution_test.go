@@ -240,3 +240,21 @@ func TestANodeThatStopsIsNotTheFaultOfAMessage(t *testing.T) {
 		})
 	}
 }
+
+// A queue without a leader cannot be consumed, and the broker says so a minute later: no message was
+// delivered, and who took the first out would lose it. Nothing is moved one by one for that, which
+// would last.
+func TestAQueueWithoutALeaderIsNotTheFaultOfAMessage(t *testing.T) {
+	t.Parallel()
+	for _, believes := range []bool{false, true} {
+		c := relay.Caution{
+			Prefetch: 20, BelievesDeaths: believes,
+			Report: func(f relay.Finding) { t.Errorf("reported: %s, %v", f.Kind, f.Err) },
+		}
+		c.Lost(&amqp.ClosedError{Code: amqp091.InternalError, Reason: "INTERNAL_ERROR", Broker: true}, 65*time.Second)
+		run := relay.Relay{}
+		if c.Begin(&run); run.OneByOne > 0 {
+			t.Errorf("the next %d messages are moved one by one", run.OneByOne)
+		}
+	}
+}

@@ -143,9 +143,11 @@ func (p *pass) consume(ctx context.Context, in, out *amqp.Conn) (err error) {
 			return err
 		}
 	}
+	p.Caution.BelievesDeaths = in.BelievesDeaths()
 	window := p.Caution.Begin(&p.relay)
+	begin := time.Now()
 	if p.source, err = in.Consume(p.Queue, window, p.Caution.Bytes); err != nil {
-		p.Caution.Lost(err)
+		p.Caution.Lost(err, time.Since(begin))
 		return err
 	}
 	if p.sink, err = out.Publisher(window); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp/wire"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // frameOverhead is the size of a frame without its payload: type, channel, size and the octet at
@@ -265,6 +266,13 @@ func (c *Conn) FrameMax() int {
 		return 0
 	}
 	return c.conn.Config.FrameSize - frameOverhead
+}
+
+// BelievesDeaths reports whether the broker believes an x-death header that a publisher wrote, as
+// RabbitMQ before 4.0 does. Such a broker ends the connection to which it is to deliver a message
+// whose count of deaths is not an integer (measured on 3.10.8).
+func (c *Conn) BelievesDeaths() bool {
+	return !topology.State{Version: served(c.conn, "version")}.AtLeast(4, 0)
 }
 
 // Closed reports whether the connection has ended.
