@@ -29,6 +29,7 @@ func TestOutages(t *testing.T) {
 		{"a tier without a leader", aTierWithoutALeader},
 		{"a confirm that never comes", aConfirmThatNeverComes},
 		{"a failed queue without a leader", aFailedQueueWithoutALeader},
+		{"a short consumer_timeout", aShortConsumerTimeout},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.test(t, node) })
 	}
@@ -224,4 +225,35 @@ func aFailedQueueWithoutALeader(t *testing.T, node *brokertest.Server) {
 	if lines := log.with("delivers a message"); len(lines) > 0 {
 		t.Errorf("it blames a message: %s", lines)
 	}
+}
+
+// A message that waits for longer than consumer_timeout makes the broker end the channel, once: no
+// message is blamed, and from then on the subscription is renewed in time.
+func aShortConsumerTimeout(t *testing.T, node *brokertest.Server) {
+	t.Helper()
+	if node.Target().AtLeast("4.3") {
+		t.Skip("the queue cancels the consumer there, and ends no channel")
+	}
+	const timeout = 4 * time.Second
+	node.Eval(t, fmt.Sprintf(`application:set_env(rabbit, channel_tick_interval, 1000),
+		application:set_env(rabbit, consumer_timeout, %d).`, timeout.Milliseconds()))
+	s := onNode(t, node, retryInAnHour)
+	if err := s.ch.ExchangeDelete("shop.unroutable", false, false); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(t, "shop.slow.failed", "@gone", amqp091.Publishing{MessageId: "waits"})
+	log := s.runs(t)
+	const said = "delivery acknowledgement on channel"
+	log.says(t, said)
+	pause(t, 2*timeout)
+	s.fill(t, prefetch)
+	if doubled := s.moved(t, retryQueue, ids(0, prefetch)...); doubled > 0 {
+		t.Errorf("%d are doubled", doubled)
+	}
+	log.once(t, said)
+	if lines := log.with("delivers a message"); len(lines) > 0 {
+		t.Errorf("it blames a message: %s", lines)
+	}
+	s.apply(t, s.topology)
+	s.bury(t, "shop.unroutable")
 }

@@ -44,8 +44,9 @@ type Caution struct {
 	oneByOne int // how many are to be moved one by one
 	times    int // how many times that was started
 	places   int
-	heldNow  int // how many were held in the last Run
-	fails    int // how many times in a row the connection was lost at once
+	heldNow  int           // how many were held in the last Run
+	fails    int           // how many times in a row the connection was lost at once
+	renew    time.Duration // how long a message may be unacknowledged here; zero is renewTime
 
 	held     []fingerprint
 	limit    int // bodies with more bytes are held; zero is none
@@ -99,7 +100,7 @@ const (
 
 // Begin prepares a Run, and returns the prefetch of its source.
 func (c *Caution) Begin(r *Relay) (prefetch int) {
-	r.Hold, r.OneByOne, r.Places, r.GrowBelow = c.holds, 0, 0, 0
+	r.Hold, r.OneByOne, r.Places, r.GrowBelow, r.RenewAfter = c.holds, 0, 0, 0, c.renew
 	if c.oneByOne > 0 {
 		c.places = max(c.places, 1+c.heldNow)
 		r.OneByOne, r.Places = c.oneByOne, c.places
@@ -163,8 +164,12 @@ func (c *Caution) failed(e ended, err error) {
 	if !errors.As(err, &why) {
 		return // no confirm, no grace, nothing to consume: it is not about a message
 	}
+	limit, late := why.ConsumerTimeout()
 	switch {
 	case why.Forced():
+		return
+	case late: // a message waited for longer than consumer_timeout; the next that waits does not
+		c.renew = min(max(limit/2, lookTime), renewTime)
 		return
 	case errors.Is(err, broker.ErrNotFound), !e.sink && errors.Is(err, broker.ErrForbidden):
 		return // it resolves itself, or is reported elsewhere

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -208,9 +209,12 @@ func TestNoMessageIsRepublishedWithoutEnd(t *testing.T) {
 	}
 }
 
+const timedOut = "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 60000 ms. " +
+	"This timeout value can be configured, see consumers doc guide to learn more"
+
 // A node that stops, or an operator who closes connections, says nothing about the message that
-// was alone on its way, however often it happens. Nor does an internal error that comes once, or a
-// connection that is lost without a reason three times in a row.
+// was alone on its way, however often it happens. Nor does the end of the consumer_timeout, an
+// internal error that comes once, or a connection that is lost without a reason three times in a row.
 func TestANodeThatStopsIsNotTheFaultOfAMessage(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -220,8 +224,9 @@ func TestANodeThatStopsIsNotTheFaultOfAMessage(t *testing.T) {
 		"a stop": {amqp.ClosedError{
 			Code: 320, Reason: "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'", Broker: true,
 		}, 5},
-		"an internal error": {amqp.ClosedError{Code: 541, Reason: "INTERNAL_ERROR", Broker: true}, 1},
-		"a network":         {amqp.ClosedError{Code: 501, Reason: "EOF"}, 3},
+		"a consumer_timeout": {amqp.ClosedError{Code: 406, Reason: timedOut, Broker: true}, 5},
+		"an internal error":  {amqp.ClosedError{Code: 541, Reason: "INTERNAL_ERROR", Broker: true}, 1},
+		"a network":          {amqp.ClosedError{Code: 501, Reason: "EOF"}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -257,4 +262,29 @@ func TestAQueueWithoutALeaderIsNotTheFaultOfAMessage(t *testing.T) {
 			t.Errorf("the next %d messages are moved one by one", run.OneByOne)
 		}
 	}
+}
+
+// A message that waits, for lack of a right, for longer than the consumer_timeout of the node is
+// blamed for nothing. From then on the subscription is renewed in time, so that the broker ends no
+// channel, and doubles nothing that is in flight.
+func TestAConsumerTimeoutIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := relay.Caution{Prefetch: 20, Report: func(f relay.Finding) { t.Errorf("reported: %s, %v", f.Kind, f.Err) }}
+		for _, want := range []string{"406", relay.ErrAgain.Error(), relay.ErrAgain.Error()} {
+			run := relay.Relay{Absent: func(string) bool { return true }}
+			p := (&road{queue: []string{"0"}}).travel(c.Begin(&run))
+			run.Source, run.Sink, run.Handler = p, p, p
+			p.err = &amqp.ClosedError{Code: amqp091.PreconditionFailed, Reason: timedOut, Broker: true}
+			late := time.AfterFunc(time.Minute, func() { close(p.deliveries) })
+			err := run.Run(t.Context())
+			late.Stop()
+			if c.End(&run, err); !strings.Contains(err.Error(), want) {
+				t.Errorf("it ended with %v", err)
+			}
+			if run.OneByOne > 0 {
+				t.Errorf("%d messages are moved one by one", run.OneByOne)
+			}
+		}
+	})
 }

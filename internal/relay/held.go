@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -9,7 +10,7 @@ import (
 const (
 	// renewTime is how long a message may be unacknowledged before the subscription is renewed. The
 	// broker ends the channel of a consumer that takes longer than its consumer_timeout, half an
-	// hour by default, with everything in flight then.
+	// hour by default, with everything in flight then. Caution takes less once it knows of less.
 	renewTime = 10 * time.Minute
 	// growAfter is how many messages must be moved before more may be in flight, for each message
 	// that may be now. Fewer messages than the prefetch prove nothing.
@@ -89,7 +90,7 @@ func (l *loop) look(now time.Time) error {
 	switch {
 	case full:
 		return l.end(whyBytes)
-	case waits && now.Sub(l.jobs[0].taken) > renewTime:
+	case waits && now.Sub(l.jobs[0].taken) > cmp.Or(l.RenewAfter, renewTime):
 		return l.end(whyRenew)
 	case l.moved >= growAfter && largest < l.GrowBelow:
 		return l.end(whyGrow)

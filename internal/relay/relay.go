@@ -127,6 +127,9 @@ type Relay struct {
 	// GrowBelow makes Run end with ErrAgain once it has moved enough messages, none of which had
 	// more bytes: more of them may be in flight. Zero is off.
 	GrowBelow int
+	// RenewAfter is how long a message that waits may be unacknowledged before Run ends with
+	// ErrAgain. Zero is 10 minutes.
+	RenewAfter time.Duration
 
 	ended ended
 }

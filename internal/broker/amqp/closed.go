@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -99,6 +100,21 @@ func (e *ClosedError) SizeLimit() (int, bool) {
 	}
 	n, err := strconv.Atoi(m[1])
 	return n, err == nil
+}
+
+// consumerTimeout matches how RabbitMQ before 4.3 reports a delivery that was unacknowledged for
+// longer than consumer_timeout, in rabbit_channel (3.10 to 4.2).
+var consumerTimeout = regexp.MustCompile(`^PRECONDITION_FAILED - delivery acknowledgement on channel \d+ timed out\. .* (\d+) ms`)
+
+// ConsumerTimeout returns how long a delivery may be unacknowledged, if the broker ended the
+// channel as one was for longer.
+func (e *ClosedError) ConsumerTimeout() (time.Duration, bool) {
+	m := consumerTimeout.FindStringSubmatch(e.Reason)
+	if !e.Broker || e.Code != amqp091.PreconditionFailed || m == nil {
+		return 0, false
+	}
+	ms, err := strconv.Atoi(m[1])
+	return time.Duration(ms) * time.Millisecond, err == nil
 }
 
 // explainChannel returns sentinels for the channel exceptions that callers distinguish.
