@@ -129,6 +129,45 @@ func TestALackingRight(t *testing.T) {
 	}
 }
 
+// A topic permission that lacks the keys of some messages of a delay stops no other: those go to
+// the unroutable queue, with the reason, however many they are, and no other is doubled. Once the
+// permission is granted they are published.
+func TestALackingTopicPermission(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, delayFileOf("1h"))
+	user := s.target.User(t, "", "^$", ".*", ".*")
+	permissions := "topic-permissions/" + url.PathEscape(s.target.VHost) + "/" + url.PathEscape(user.Username)
+	s.target.Call(t, "PUT", permissions, map[string]any{"exchange": "events", "write": "^a$", "read": ".*"})
+	p := s.processor(t)
+	p.Endpoint = s.endpoint(t, user)
+	log := listen(t, p)
+	const barred = 2 * prefetch
+	for _, id := range ids(0, barred) {
+		s.publish(t, "shop.later", "b", amqp091.Publishing{MessageId: id})
+	}
+	for _, id := range ids(barred, barred+10) {
+		s.publish(t, "shop.later", "a", amqp091.Publishing{MessageId: id})
+	}
+	run(t, p)
+	if doubled := s.moved(t, "work", ids(barred, barred+10)...); doubled > 0 {
+		t.Errorf("%d are doubled", doubled)
+	}
+	m := s.bury(t, "shop.unroutable")
+	if why, _ := m.Headers["retry-error"].(string); !strings.Contains(why, "access to topic 'b' in exchange 'events'") {
+		t.Errorf("it is in the unroutable queue because %q", why)
+	}
+	s.moved(t, "shop.unroutable", slices.DeleteFunc(ids(0, barred), func(id string) bool { return id == m.MessageId })...)
+	const said = "user lacks a topic permission"
+	log.once(t, said)
+	s.target.Call(t, "DELETE", permissions, nil)
+	brokertest.Eventually(t, "the key to be published", func() bool {
+		s.publish(t, "shop.later", "b", amqp091.Publishing{MessageId: "granted"})
+		return s.ready(t, "work") > 0
+	})
+	log.once(t, said)
+	log.calm(t)
+}
+
 // A message that is larger than the broker accepts stays where it is. Those behind it
 // are moved, and nothing is doubled but what was in flight the first time.
 func TestABodyThatTheBrokerTakesNoMore(t *testing.T) {

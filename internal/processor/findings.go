@@ -23,6 +23,10 @@ func (q *failedQueue) report(f relay.Finding) {
 		log.ErrorContext(ctx,
 			"exchange is internal, and no client may publish to it: messages for it wait; 'dlxctl plan' shows what to do",
 			"exchange", f.Exchange)
+	case relay.NoKey:
+		aboutMessage(log, f).ErrorContext(ctx,
+			"user lacks a topic permission for the routing key of a message: such messages go to the unroutable queue; rabbitmqctl set_topic_permissions grants it",
+			"user", q.Endpoint.AMQP.User)
 	case relay.TooLarge:
 		aboutMessage(log, f).ErrorContext(ctx,
 			"message is larger than the broker accepts and stays in the failed queue; raise max_message_size and restart dlxctl process, or remove the message")

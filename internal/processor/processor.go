@@ -201,6 +201,8 @@ func withFix(err error) error {
 	switch {
 	case errors.Is(err, broker.ErrNotFound):
 		return fmt.Errorf("%w; 'dlxctl apply' with the same files and overlays creates it", err)
+	case is && closed.AboutKey():
+		return fmt.Errorf("%w; rabbitmqctl set_topic_permissions grants it", err)
 	case is && errors.Is(closed, broker.ErrForbidden):
 		return fmt.Errorf("%w; 'dlxctl rights' prints the commands that grant what is missing", err)
 	}

@@ -39,6 +39,9 @@ type Caution struct {
 	// BelievesDeaths: the broker may be unable to deliver a message, see [amqp.Conn.BelievesDeaths].
 	// Drive sets it in each pass.
 	BelievesDeaths bool
+	// MayUse reports whether the user may publish to an exchange with a routing key, see
+	// [amqp.Conn.MayUse]. Drive sets it in each pass. Nil: nothing is asked.
+	MayUse func(exchange, key string) (bool, error)
 
 	window   int // how many may be in flight as they are large; zero is Prefetch
 	oneByOne int // how many are to be moved one by one
@@ -48,11 +51,21 @@ type Caution struct {
 	fails    int           // how many times in a row the connection was lost at once
 	renew    time.Duration // how long a message may be unacknowledged here; zero is renewTime
 
+	barred   map[address]bar // where the user may not publish, at most mostBarred
 	held     []fingerprint
 	limit    int // bodies with more bytes are held; zero is none
 	refused  map[string]bool
 	strikes  map[fingerprint]int
 	reported map[any]bool
+}
+
+// address is an exchange with a routing key.
+type address struct{ exchange, key string }
+
+// bar is a topic permission that the user lacks.
+type bar struct {
+	why   string    // in the broker's words
+	asked time.Time // when the broker said so last
 }
 
 // Finding is what was found out about a message or a queue.
@@ -80,6 +93,9 @@ const (
 	NoRight Kind = "no right"
 	// Internal: no client may publish to the exchange.
 	Internal Kind = "internal"
+	// NoKey: the user lacks a topic permission for the routing key of the message. Such messages go
+	// where the handler sends refused ones.
+	NoKey Kind = "no topic permission"
 	// Undeliverable: the broker ends the connection when it delivers a message. The messages behind
 	// it cannot be reached.
 	Undeliverable Kind = "undeliverable"
@@ -96,10 +112,16 @@ const (
 	// blindStrikesOut is the same where the connection is lost without a word of the broker, as
 	// networks that fail, and nodes that are killed in turn, lose it too.
 	blindStrikesOut = 5
+	// mostBarred is how many routing keys are known for which the user lacks a topic permission:
+	// publishers may make up keys. One that is forgotten ends the channel once more.
+	mostBarred = 1000
+	// askTime is how often the broker is asked whether it is granted now.
+	askTime = time.Second
 )
 
 // Begin prepares a Run, and returns the prefetch of its source.
 func (c *Caution) Begin(r *Relay) (prefetch int) {
+	r.Barred = c.bars
 	r.Hold, r.OneByOne, r.Places, r.GrowBelow, r.RenewAfter = c.holds, 0, 0, 0, c.renew
 	if c.oneByOne > 0 {
 		c.places = max(c.places, 1+c.heldNow)
@@ -173,6 +195,8 @@ func (c *Caution) failed(e ended, err error) {
 		return
 	case errors.Is(err, broker.ErrNotFound), !e.sink && errors.Is(err, broker.ErrForbidden):
 		return // it resolves itself, or is reported elsewhere
+	case e.sink && c.lacksKey(e, why):
+		// Each key ends a channel, and there may be many: what is in flight then must be little.
 	case e.sink && c.lacksRight(e, why):
 		return
 	case e.sink && c.tooLarge(why):
@@ -199,8 +223,8 @@ func (c *Caution) failed(e ended, err error) {
 	c.slow()
 }
 
-// undelivered reports whether a Run ended as a message could not be delivered: by the library, or by
-// a broker that fails over some. Such a broker does so at once. It fails in the same way if the
+// undelivered reports whether a Run ended as a message could not be delivered: by the library, or
+// by a broker that fails over some. Such a broker does so at once. It fails in the same way if the
 // queue has no leader, but after a minute (net_ticktime and 5 seconds, rabbit_fifo_client). That is
 // no message's fault, and who removed one for it would lose it.
 func (c *Caution) undelivered(e ended, why *amqp.ClosedError) bool {
@@ -233,6 +257,71 @@ func (c *Caution) lacksRight(e ended, why *amqp.ClosedError) bool {
 		}
 	}
 	return false
+}
+
+// lacksKey notes the routing key with which the user may not publish.
+func (c *Caution) lacksKey(e ended, why *amqp.ClosedError) bool {
+	for _, d := range e.inDoubt {
+		for _, key := range keys(d.Move) {
+			if !why.RefusesKey(d.Move.Exchange, key) {
+				continue
+			}
+			if c.barred == nil || len(c.barred) >= mostBarred {
+				c.barred = map[address]bar{}
+			}
+			c.barred[address{d.Move.Exchange, key}] = bar{why: why.Reason, asked: time.Now()}
+			found := Finding{Kind: NoKey, Delivery: d.Delivery, Exchange: d.Move.Exchange, Err: why}
+			c.report(found, address{exchange: d.Move.Exchange})
+			return true
+		}
+	}
+	return false
+}
+
+// bars returns why the user may not publish a message, as far as the broker has said so of one of
+// its routing keys. It is empty if it has not, or has granted the key since.
+func (c *Caution) bars(m Move) string {
+	if len(c.barred) == 0 {
+		return ""
+	}
+	for _, key := range keys(m) {
+		to := address{m.Exchange, key}
+		b, known := c.barred[to]
+		switch {
+		case !known:
+		case c.granted(to, b):
+			delete(c.barred, to)
+			delete(c.reported, address{exchange: m.Exchange})
+		default:
+			return b.why
+		}
+	}
+	return ""
+}
+
+// granted asks the broker, if it has not been asked just before.
+func (c *Caution) granted(to address, b bar) bool {
+	if c.MayUse == nil || time.Since(b.asked) < askTime {
+		return false
+	}
+	may, err := c.MayUse(to.exchange, to.key)
+	b.asked = time.Now()
+	c.barred[to] = b
+	return err == nil && may
+}
+
+// keys returns the routing keys of a message. The broker looks at those in its headers too.
+func keys(m Move) []string {
+	out := []string{m.Key}
+	for _, header := range []string{topology.CC, topology.BCC} {
+		list, _ := m.Message.Headers[header].([]any)
+		for _, v := range list {
+			if key, ok := v.(string); ok {
+				out = append(out, key)
+			}
+		}
+	}
+	return out
 }
 
 // tooLarge notes the largest body that the broker accepts.

@@ -72,8 +72,10 @@ func (p *trip) Resume() error                            { return nil }
 func (p *trip) Move(d amqp091.Delivery) relay.Move {
 	return relay.Move{Key: d.MessageId, Exchange: "x"}
 }
-func (p *trip) Moved(amqp091.Delivery, relay.Move)                            {}
-func (p *trip) Refused(_ amqp091.Delivery, m relay.Move, _ string) relay.Move { return m }
+func (p *trip) Moved(amqp091.Delivery, relay.Move) {}
+func (p *trip) Refused(_ amqp091.Delivery, m relay.Move, _ string) relay.Move {
+	return relay.Move{Key: m.Key, Exchange: "for refused messages"}
+}
 
 func (p *trip) Outcomes() []amqp.Outcome {
 	p.mu.Lock()
@@ -95,14 +97,14 @@ func (p *trip) Ack(tag uint64, multiple bool) error {
 
 // Publish confirms a little later. What is not confirmed when the channel ends is
 // never confirmed.
-func (p *trip) Publish(_, id string, _ amqp091.Publishing) (uint64, error) {
+func (p *trip) Publish(exchange, id string, _ amqp091.Publishing) (uint64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seq++
 	switch seq := p.seq; {
 	case p.err != nil:
 		return 0, p.err
-	case p.deadly[id] != nil:
+	case exchange == "x" && p.deadly[id] != nil:
 		p.err = p.deadly[id]
 		close(p.settled)
 	default:
@@ -166,6 +168,10 @@ func TestNoMessageIsRepublishedWithoutEnd(t *testing.T) {
 		"nothing":   {},
 		"a message": {deadly: map[string]error{"150": exception}, left: []string{"150"}, told: 1},
 		"the first": {deadly: map[string]error{"0": exception}, left: []string{"0"}, told: 1},
+		"a routing key": {deadly: map[string]error{"150": &amqp.ClosedError{
+			Code: 403, Broker: true,
+			Reason: "ACCESS_REFUSED - write access to topic '150' in exchange 'x' in vhost '/' refused for user 'u'",
+		}}, told: 1},
 		"three in a row": {
 			deadly: map[string]error{"30": exception, "31": exception, "32": exception},
 			left:   []string{"30", "31", "32"}, told: 3,
@@ -214,7 +220,7 @@ const timedOut = "PRECONDITION_FAILED - delivery acknowledgement on channel 1 ti
 
 // A node that stops, or an operator who closes connections, says nothing about the message that
 // was alone on its way, however often it happens. Nor does the end of the consumer_timeout, an
-// internal error that comes once, or a connection that is lost without a reason three times in a row.
+// internal error that comes once, or a connection that is lost without a reason three times.
 func TestANodeThatStopsIsNotTheFaultOfAMessage(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -246,9 +252,9 @@ func TestANodeThatStopsIsNotTheFaultOfAMessage(t *testing.T) {
 	}
 }
 
-// A queue without a leader cannot be consumed, and the broker says so a minute later: no message was
-// delivered, and who took the first out would lose it. Nothing is moved one by one for that, which
-// would last.
+// A queue without a leader cannot be consumed, and the broker says so a minute later: no message
+// was delivered, and who took the first out would lose it. Nothing is moved one by one for that,
+// which would last.
 func TestAQueueWithoutALeaderIsNotTheFaultOfAMessage(t *testing.T) {
 	t.Parallel()
 	for _, believes := range []bool{false, true} {

@@ -143,7 +143,7 @@ func (p *pass) consume(ctx context.Context, in, out *amqp.Conn) (err error) {
 			return err
 		}
 	}
-	p.Caution.BelievesDeaths = in.BelievesDeaths()
+	p.Caution.BelievesDeaths, p.Caution.MayUse = in.BelievesDeaths(), out.MayUse
 	window := p.Caution.Begin(&p.relay)
 	begin := time.Now()
 	if p.source, err = in.Consume(p.Queue, window, p.Caution.Bytes); err != nil {

@@ -134,8 +134,14 @@ func (l *loop) publish(j *job) error {
 		l.hold(j)
 		return nil
 	}
-	if l.Absent != nil && l.Absent(j.move.Exchange) {
-		l.refused(j, amqp.Outcome{Refused: fmt.Sprintf("nothing can be published to exchange %q", j.move.Exchange)})
+	if why := l.barred(j.move); why != "" && j.diverted == 0 {
+		j.refusals++
+		l.settled = true // the messages behind it no longer wait for their acknowledgements
+		l.divert(j, why)
+		return l.publish(j)
+	}
+	if why := l.unavailable(j.move); why != "" {
+		l.refused(j, amqp.Outcome{Refused: why})
 		if soon := time.Now().Add(absentPause); j.due.After(soon) {
 			j.due = soon // asking costs the broker nothing
 			l.rearm()
@@ -150,6 +156,27 @@ func (l *loop) publish(j *job) error {
 	j.due = time.Time{}
 	l.unsettled[seq] = j
 	return nil
+}
+
+// unavailable returns why a message cannot be published now; it is empty if it can be.
+func (l *loop) unavailable(m Move) string {
+	if l.Absent != nil && l.Absent(m.Exchange) {
+		return fmt.Sprintf("nothing can be published to exchange %q", m.Exchange)
+	}
+	return l.barred(m)
+}
+
+// barred returns why the user may not publish a message with its key; it is empty otherwise.
+func (l *loop) barred(m Move) string {
+	if l.Barred == nil {
+		return ""
+	}
+	return l.Barred(m)
+}
+
+// divert sends a message to the destination that the handler names for refused messages.
+func (l *loop) divert(j *job, why string) {
+	j.diverted, j.move = j.refusals, l.Handler.Refused(j.delivery, j.move, why)
 }
 
 // confirmed settles a published message.
@@ -188,7 +215,7 @@ func (l *loop) refused(j *job, o amqp.Outcome) {
 		j.move = l.Handler.Refused(j.delivery, j.move, o.Refused)
 	case j.refusals >= enough:
 		l.gaveUp = l.gaveUp || o.Nacked
-		j.diverted, j.move = j.refusals, l.Handler.Refused(j.delivery, j.move, o.Refused)
+		l.divert(j, o.Refused)
 		pause = 0 // a new destination is tried at once
 	}
 	j.due = time.Now().Add(pause)

@@ -109,6 +109,10 @@ type Relay struct {
 	// refused and is not published: the broker would close the channel, with everything in flight
 	// on it. Nil means that all exchanges exist.
 	Absent func(exchange string) bool
+	// Barred returns why the user may not publish a message to this exchange with this routing key:
+	// the broker would close the channel. Such a message goes where Handler.Refused says, at once.
+	// It is empty for others. Nil: each may be published. Caution.Begin sets it.
+	Barred func(m Move) (why string)
 	// Hold reports whether a message must not be published, as that would end the channel or the
 	// connection. The message stays unacknowledged, and so in the queue. Nil holds none.
 	// Caution.Begin sets this field and those below.

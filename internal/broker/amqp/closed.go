@@ -79,6 +79,16 @@ func (e *ClosedError) Refuses(exchange string) bool {
 	return e.Broker && e.Code == amqp091.AccessRefused && names(e.Reason, exchange)
 }
 
+// AboutKey reports whether the user lacks a topic permission for the routing key of a message.
+func (e *ClosedError) AboutKey() bool {
+	return e.Broker && e.Code == amqp091.AccessRefused && strings.Contains(e.Reason, topicRefused)
+}
+
+// RefusesKey reports whether it is for this key of that exchange.
+func (e *ClosedError) RefusesKey(exchange, key string) bool {
+	return e.AboutKey() && namesKey(e.Reason, exchange, key)
+}
+
 // Internal reports whether the broker refused a message because clients may not publish to the
 // exchange, whatever their rights: check_internal_exchange in rabbit_channel (measured on 3.10.8,
 // 4.0.5 and 4.3.6).

@@ -11,6 +11,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -116,11 +117,27 @@ const maxReason = 255
 // names reports whether an error text is about the object of that name.
 func names(reason, name string) bool {
 	_, object, _ := strings.Cut(reason, " '")
-	if strings.HasPrefix(object, name+"' ") {
+	return begins(reason, object, name+"' ")
+}
+
+// topicRefused is in the error text about a routing key for which the user lacks a topic permission
+// (rabbit_access_control, 3.10 to 4.3).
+const topicRefused = "access to topic '"
+
+// namesKey reports whether an error text is about such a key.
+func namesKey(reason, exchange, key string) bool {
+	_, object, _ := strings.Cut(reason, topicRefused)
+	return begins(reason, object, key+"' in exchange '"+exchange+"' ")
+}
+
+// begins reports whether rest, the end of an error text, begins with want, as far as the broker has
+// not truncated it.
+func begins(reason, rest, want string) bool {
+	if strings.HasPrefix(rest, want) {
 		return true
 	}
-	begin, cut := strings.CutSuffix(object, "...")
-	return cut && len(reason) >= maxReason-5 && strings.HasPrefix(name+"' ", begin)
+	begin, cut := strings.CutSuffix(rest, "...")
+	return cut && len(reason) >= maxReason-5 && strings.HasPrefix(want, begin)
 }
 
 // mayBeTried reports whether an error text about a name fits, or can be truncated. If it has
@@ -150,6 +167,32 @@ func (c *Conn) MayPublish(exchange string) (bool, error) {
 	}
 	refused, err := refusal(err, exchange)
 	return !refused, err
+}
+
+// MayUse reports whether the user may publish to an exchange with a routing key, for which a topic
+// exchange may ask a topic permission. Nothing is published: the broker checks that when it gets
+// the message, and the transaction that the message is in is rolled back (measured on 3.10.8, 4.0.5
+// and 4.3.6). MayUse fails while the broker blocks the connection, as there would be no answer.
+func (c *Conn) MayUse(exchange, key string) (bool, error) {
+	if c.blocked.Load() {
+		return false, broker.Errorf(broker.ErrRefused, "the broker blocks the connection because of an alarm")
+	}
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return false, fmt.Errorf("open a channel: %w", err)
+	}
+	defer ch.Close() // it has no effect on a refused channel
+	if err = ch.Tx(); err != nil {
+		return false, fmt.Errorf("begin a transaction: %w", err)
+	}
+	if err = ch.Publish(exchange, key, false, false, amqp091.Publishing{}); err == nil {
+		err = ch.TxRollback()
+	}
+	why, closed := errors.AsType[*ClosedError](explainChannel(err))
+	if closed && why.RefusesKey(exchange, key) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // refusal reports whether an answer of the broker is that the user lacks a right to an object.
