@@ -9,6 +9,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/retry"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -23,7 +24,8 @@ const (
 	// broker. Answers are believed for answerTime then.
 	askTime = time.Second
 	restFor = 10
-	// mostAnswers is how many answers are kept: publishers may make up names.
+	// mostAnswers is how many answers are kept, and how many queues that were missed: publishers may
+	// make up names.
 	mostAnswers = 1000
 )
 
@@ -37,9 +39,12 @@ type lookup struct {
 	ctx context.Context //nolint:containedctx // that of the relay, which asks, and Grace longer
 	end func()          // ends ctx
 
+	catching  sync.WaitGroup // catchUp
 	mu        sync.Mutex
 	conn      *amqp.Conn
-	closed    func() bool // what amqp.CloseAfter returned for conn
+	closed    func() bool     // what amqp.CloseAfter returned for conn
+	missed    map[string]bool // queues to bind once catchUp has a connection; nil: it does not run
+	failed    error           // why it runs
 	answers   map[string]answer
 	rest      time.Time               // until when nothing is asked again: see askTime
 	generated map[string]bool         // queues that dlxctl generates and nothing fails in
@@ -83,14 +88,17 @@ func (l *lookup) exists(queue string) bool {
 	if a, ok := l.answers[queue]; ok && l.believes(a, queue, begin) {
 		return a.exists
 	}
-	err := l.ask(queue)
-	unbound := (err == nil || errors.Is(err, broker.ErrForbidden)) && l.covers(queue) && !l.bind(queue)
+	unbound, err := false, l.connect()
+	if err == nil {
+		unbound, err = l.ask(queue)
+	}
 	now := time.Now()
 	if earliest := now.Add(-restFor * askTime); l.rest.Before(earliest) {
 		l.rest = earliest
 	}
 	l.rest = l.rest.Add(restFor * now.Sub(begin))
 	if err != nil && !errors.Is(err, broker.ErrNotFound) && !errors.Is(err, broker.ErrForbidden) {
+		l.miss(queue, err)
 		return true
 	}
 	if len(l.answers) >= mostAnswers {
@@ -122,26 +130,83 @@ func (l *lookup) bind(queue string) bool {
 	return err == nil || errors.Is(err, broker.ErrForbidden) || errors.Is(err, broker.ErrInUse)
 }
 
-func (l *lookup) ask(queue string) error {
-	if l.conn == nil || l.conn.Closed() {
-		conn, err := amqp.Dial(l.ctx, l.endpoint(l.backoff.Name, "look"))
-		if err != nil {
-			return err
-		}
-		if l.conn != nil {
-			l.closed()
-		}
-		l.conn, l.closed = conn, amqp.CloseAfter(l.ctx, time.Second, conn) // as relay.Drive does
+// miss notes a queue that cannot be asked for. Its message goes to its tier nevertheless, since
+// others would wait for it otherwise. If a match covers it, it is bound while the message is there.
+func (l *lookup) miss(queue string, err error) {
+	if l.missed == nil {
+		l.missed, l.failed = map[string]bool{}, err
+		l.catching.Go(l.catchUp)
 	}
-	_, err := l.conn.MessagesReady(queue)
+	if l.covers(queue) && !l.missed[queue] && len(l.missed) < mostAnswers {
+		l.missed[queue] = true
+		l.trouble.WarnContext(l.ctx,
+			"cannot look for a queue that a match covers; if it is not bound in time, its first retries go to the unroutable queue",
+			"queue", queue, "error", err)
+	}
+}
+
+// catchUp reconnects, and binds the queues that were missed until then. It holds up no message.
+func (l *lookup) catchUp() {
+	var conn *amqp.Conn
+	for conn == nil {
+		if wait.For(l.ctx, askTime) != nil {
+			return
+		}
+		conn, _ = l.dial() // it is tried again
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.use(conn)
+	for queue := range l.missed {
+		_, _ = l.ask(queue) // what it cannot do, the next failure of the queue may
+	}
+	l.missed = nil
+}
+
+// connect makes sure that there is a connection. It fails at once while catchUp tries to have one.
+func (l *lookup) connect() error {
+	switch {
+	case l.missed != nil:
+		return l.failed
+	case l.conn != nil && !l.conn.Closed():
+		return nil
+	}
+	conn, err := l.dial()
+	if err == nil {
+		l.use(conn)
+	}
 	return err
 }
 
-// close ends its connection.
+func (l *lookup) dial() (*amqp.Conn, error) {
+	return amqp.Dial(l.ctx, l.endpoint(l.backoff.Name, "look"))
+}
+
+// use makes a connection the one that asks.
+func (l *lookup) use(conn *amqp.Conn) {
+	l.drop()
+	l.conn, l.closed = conn, amqp.CloseAfter(l.ctx, time.Second, conn) // as relay.Drive does
+}
+
+// ask asks the broker for a queue, and binds it if a match covers it. unbound reports that it could
+// not be bound, and that the next try may help.
+func (l *lookup) ask(queue string) (unbound bool, err error) {
+	_, err = l.conn.MessagesReady(queue)
+	known := err == nil || errors.Is(err, broker.ErrForbidden)
+	return known && l.covers(queue) && !l.bind(queue), err
+}
+
+// close ends its goroutines and its connection.
 func (l *lookup) close() {
 	l.end()
+	l.catching.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.drop()
+}
+
+// drop ends the connection.
+func (l *lookup) drop() {
 	if l.conn != nil && !l.closed() {
 		_ = l.conn.Close() // it may be over already
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -35,13 +36,16 @@ queues:
 `
 
 // newMatchStage applies the file where the broker tells in which queue a message failed.
-func newMatchStage(t *testing.T) *stage {
+func newMatchStage(t *testing.T) *stage { t.Helper(); return newMatchStageOf(t, matchFile) }
+
+// newMatchStageOf does so with another file.
+func newMatchStageOf(t *testing.T, file string) *stage {
 	t.Helper()
 	target := brokertest.VHost(t)
 	if !target.AtLeast("4.0") {
 		t.Skip("before 4.0, a publisher can forge in which queue a message failed, and match is refused")
 	}
-	return newStageOn(t, target, spec.Source{Name: "topology.yaml", Data: []byte(matchFile)},
+	return newStageOn(t, target, spec.Source{Name: "topology.yaml", Data: []byte(file)},
 		func(string) (string, bool) { return "", false })
 }
 
@@ -343,6 +347,30 @@ func (s *stage) comesBack(t *testing.T, queue string) {
 	if m := s.bury(t, queue); m.Headers["retry-attempts"] != int64(1) {
 		t.Errorf("the message has %v", m.Headers)
 	}
+}
+
+// A processor that cannot open the connection by which it looks for the queue of a first failure
+// says so, and binds the queue while the message waits in its tier, or it would end in the
+// unroutable queue.
+func TestAQueueThatCouldNotBeLookedFor(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newMatchStageOf(t, strings.Replace(matchFile, "[100ms,", "[4s,", 1))
+	p, user := s.processor(t), s.target.User(t, "", ".*", ".*", ".*")
+	p.Endpoint = s.endpoint(t, user)
+	limit := "user-limits/" + user.Username + "/max-connections"
+	s.target.Call(t, http.MethodPut, limit, map[string]int{"value": 2}) // to consume and to publish
+	log := listen(t, p)
+	run(t, p)
+	s.declare(t, "svc.0", topology.Quorum, nil)
+	s.fails(t, "svc.0")
+	log.says(t, "connection limit (2) is reached")
+	log.once(t, "cannot look for a queue that a match covers")
+	s.target.Call(t, http.MethodDelete, limit, nil)
+	s.comesBack(t, "svc.0")
+	s.fails(t, "svc.0") // over the connection that there is now
+	s.comesBack(t, "svc.0")
+	s.allEmpty(t)
 }
 
 // fails publishes a message to a queue and rejects it.
