@@ -244,12 +244,16 @@ func alike(m pending, r amqp091.Return) bool {
 		m.message.CorrelationId == r.CorrelationId && bytes.Equal(m.message.Body, r.Body)
 }
 
-// equal reports whether m came back as r, with the same headers.
+// equal reports whether m came back as r, with the same properties and headers.
 func equal(m pending, r amqp091.Return) bool {
-	if !alike(m, r) || len(m.message.Headers) != len(r.Headers) {
+	p := m.message
+	sent := [...]string{p.ContentType, p.ContentEncoding, p.ReplyTo, p.Expiration, p.Type, p.UserId, p.AppId}
+	back := [...]string{r.ContentType, r.ContentEncoding, r.ReplyTo, r.Expiration, r.Type, r.UserId, r.AppId}
+	if !alike(m, r) || sent != back || p.Priority != r.Priority || p.Timestamp.Unix() != r.Timestamp.Unix() ||
+		len(p.Headers) != len(r.Headers) {
 		return false
 	}
-	return reflect.DeepEqual(m.message.Headers, r.Headers) || len(r.Headers) == 0
+	return reflect.DeepEqual(p.Headers, r.Headers) || len(r.Headers) == 0
 }
 
 // Close ends the channel: what is not confirmed is in doubt.

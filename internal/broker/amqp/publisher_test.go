@@ -150,6 +150,45 @@ func TestOutcomesReportEachReturn(t *testing.T) {
 	}
 }
 
+// Of two messages that differ in one property, the one that comes back counts as returned.
+func TestOutcomesTellPropertiesApart(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	target := brokertest.VHost(t)
+	ch := target.Channel(t)
+	if err := errors.Join(
+		ch.ExchangeDeclare("to", "fanout", true, false, false, false, nil),
+		second(ch.QueueDeclare("one", true, false, false, false, nil)),
+	); err != nil {
+		t.Fatal(err)
+	}
+	p := publisher(t, target, 2)
+	publish := func(m amqp091.Publishing) {
+		t.Helper()
+		if _, err := p.Publish("to", "", m); err != nil {
+			t.Fatal(err)
+		}
+		<-p.Settled()
+	}
+	for name, m := range map[string]amqp091.Publishing{
+		"content type": {ContentType: "a"}, "content encoding": {ContentEncoding: "a"}, "priority": {Priority: 1},
+		"reply to": {ReplyTo: "a"}, "expiration": {Expiration: "60000"}, "type": {Type: "a"}, "app id": {AppId: "a"},
+		"timestamp": {Timestamp: time.Unix(1_700_000_000, 5)},
+	} {
+		if err := ch.QueueBind("one", "", "to", false, nil); err != nil {
+			t.Fatal(err)
+		}
+		publish(amqp091.Publishing{})
+		if err := ch.QueueUnbind("one", "", "to", nil); err != nil {
+			t.Fatal(err)
+		}
+		publish(m)
+		if all := p.Outcomes(); len(all) != 2 || all[0].Refused != "" || all[1].Refused == "" {
+			t.Errorf("%s: the outcomes are %v", name, all)
+		}
+	}
+}
+
 func second[T any](_ T, err error) error { return err }
 
 // A confirm that is missing for some seconds, while thousands of others arrive, delays nothing when
