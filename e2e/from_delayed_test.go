@@ -49,7 +49,7 @@ func newPlugin(t *testing.T, target brokertest.Target) *plugin {
 	t.Log("with the plugin itself:", p.real)
 	p.declare(t)
 	putQueue(t, target, "legacy", nil)
-	p.bind(t, "later", "legacy")
+	p.bind(t, "later")
 	p.target.API = apiProxy(t, target.API, func(w http.ResponseWriter, r *http.Request) bool {
 		nodes, exchanges := strings.HasPrefix(r.URL.Path, "/api/nodes"), strings.HasPrefix(r.URL.Path, "/api/exchanges/")
 		if r.Method != http.MethodGet || !nodes && !exchanges {
@@ -71,9 +71,9 @@ func (p *plugin) declare(t *testing.T) {
 	p.target.Call(t, "PUT", "exchanges/"+p.target.VHost+"/later", durable(kind, args))
 }
 
-func (p *plugin) bind(t *testing.T, from, to string) {
+func (p *plugin) bind(t *testing.T, from string) {
 	t.Helper()
-	if err := p.target.Channel(t).QueueBind(to, "reminder", from, false, nil); err != nil {
+	if err := p.target.Channel(t).QueueBind("legacy", "reminder", from, false, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -189,7 +189,7 @@ func TestFromThePluginToADelay(t *testing.T) {
 	expect(3, "no processor reads shop.delay.in.shop.later: run dlxctl process", "--dry-run")
 	start(t, target, "process", "-f", file).logs(t, "msg=connected")
 	expect(3, `of type direct, lacks 1 binding of later, which routes as direct: later -> legacy (reminder)`, "--yes")
-	p.bind(t, "events", "legacy")
+	p.bind(t, "events")
 	brokertest.Eventually(t, "the consumers to be counted", func() bool {
 		code, _ := dlxctl(target, append(from, "--dry-run")...)
 		return code == 0
@@ -269,7 +269,7 @@ func TestFromThePluginWithoutRates(t *testing.T) {
 	p := newPlugin(t, brokertest.NodeWith(t, "--set", "management.rates_mode = none").VHost(t))
 	file := writeTopology(t, fmt.Sprintf(nextToThePlugin, "soon"))
 	succeeds(t, p.target, "apply", "--yes", "-f", file)
-	p.bind(t, "events", "legacy")
+	p.bind(t, "events")
 	code, out := dlxctl(p.target, "migrate", "--from-delayed", "later", "-f", file, "--yes", "--wait", "1m")
 	if code != 3 || !strings.Contains(out, "does not count what is published") || !p.exists(t) {
 		t.Errorf("it exits with %d: %s", code, out)
@@ -284,7 +284,7 @@ func TestFromThePluginWaitsAgainBehindALock(t *testing.T) {
 	p := newPlugin(t, brokertest.VHost(t))
 	target, file := p.target, writeTopology(t, fmt.Sprintf(nextToThePlugin, "later"))
 	target.Call(t, "PUT", "exchanges/"+target.VHost+"/events", durable(topology.Direct, nil))
-	p.bind(t, "events", "legacy")
+	p.bind(t, "events")
 	other := target.Dial(t)
 	ch, err := other.Channel()
 	if err != nil {
@@ -319,7 +319,7 @@ func TestFromThePluginUnderTheSameName(t *testing.T) {
 	target, file := p.target, writeTopology(t, fmt.Sprintf(nextToThePlugin, "later"))
 	from := []string{"migrate", "--from-delayed", "later", "-f", file, "--idle", (3 * broker.Tick).String(), "--yes"}
 	target.Call(t, "PUT", "exchanges/"+target.VHost+"/events", durable(topology.Direct, nil))
-	p.bind(t, "events", "legacy")
+	p.bind(t, "events")
 	code, out := dlxctl(target, from...)
 	if code != 3 || !strings.Contains(out, "allow the gap with --allow drops-routing=later") || !p.exists(t) {
 		t.Errorf("without consent it exits with %d: %s", code, out)

@@ -237,8 +237,8 @@ func TestAResumeReportsWhatEachProcessMayHaveDoubled(t *testing.T) {
 	execute := func(ctx context.Context, say func(desk.Progress)) (desk.Result, error) {
 		return s.desk.Execute(ctx, p, say)
 	}
-	putBack := func(context.Context, func(desk.Progress)) (desk.Result, error) {
-		return s.desk.Return(t.Context(), run, nil)
+	putBack := func(ctx context.Context, _ func(desk.Progress)) (desk.Result, error) {
+		return s.desk.Return(ctx, run, nil)
 	}
 	for i, works := range []work{execute, resume(50), resume(2), putBack} {
 		ctx, cancel := context.WithCancel(t.Context())
