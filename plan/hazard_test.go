@@ -275,11 +275,17 @@ func TestAnotherTeamsFileIsBlocked(t *testing.T) {
 		Name: "dlxctl.shop.queue.mine", Pattern: "^mine$", ApplyTo: "queues",
 		Definition: topology.Arguments{"dead-letter-exchange": "shop.a.failed"},
 	}
+	byName := file("queues: [{name: jobs, type: classic, deadLetterBy: unmanaged}]")
 	for name, tc := range map[string]struct {
 		want    topology.Compiled
 		have    []topology.Policy
+		found   topology.Topology // those of one and two if it is empty
 		blocked string
 	}{
+		"a queue that is used by its name": {
+			want: file("queues: [{name: mine}]"), found: byName.Topology,
+			blocked: "the only work queue of the topology shop on this virtual host is missing from the file: jobs. If another team uses the name shop, give this topology another name. If the queues were removed on purpose, list them in the file: removed: [jobs]",
+		},
 		"other queues": {
 			want:    file("queues: [{name: mine}]"),
 			blocked: "all 2 work queues of the topology shop on this virtual host are missing from the file: one, two. If another team uses the name shop, give this topology another name. If the queues were removed on purpose, list them in the file: removed: [one, two]",
@@ -295,6 +301,9 @@ func TestAnotherTeamsFileIsBlocked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := topology.State{Version: "4.0.5", Have: have.Topology}
+			if len(tc.found.Queues) > 0 {
+				s.Have = tc.found
+			}
 			s.Have.Policies = tc.have
 			p := plan.Make(tc.want, s, plan.Options{})
 			i := slices.IndexFunc(p.Changes, func(c plan.Change) bool { return c.Kind == topology.KindTopology })

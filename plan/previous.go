@@ -20,10 +20,8 @@ func (r *resolver) previousDeadLetterQueue(q topology.Queue) bool {
 		return false
 	}
 	var serves, bound bool // a work queue of the file; any queue
-	others := false
 	for _, b := range r.bindingsTo(q.Name) {
 		if !r.picksDeadLetterQueue(b.Source) {
-			others = true
 			continue
 		}
 		_, known := r.works[strings.TrimPrefix(b.Key, topology.AddressKey(""))]
@@ -41,14 +39,31 @@ func (r *resolver) previousDeadLetterQueue(q topology.Queue) bool {
 	case generated:
 		return label.Role == topology.RoleDeadLetter
 	}
-	// Its name is one of the file, such as dead: {queue: graves}, and nothing is bound to it any
-	// more. A work queue has a return path, which is deleted with it, and dead-lettering.
+	return r.perhapsDeadLetterQueue(q)
+}
+
+// perhapsDeadLetterQueue reports whether q, an own queue that is not in the file, looks like a
+// dead-letter queue whose name an earlier file chose, such as dead: {queue: graves}, and to which
+// nothing is bound any more. A work queue looks the same that has deadLetterBy: unmanaged, gets its
+// messages by its name, and is classic or has the highest delivery limit: so names that the file
+// lists under removed are those of work queues, which go by consent. A topology without the
+// exchange that picks dead-letter queues has made none.
+func (r *resolver) perhapsDeadLetterQueue(q topology.Queue) bool {
+	kept := q.Type() == topology.Classic || // else no file can have made it one
+		q.Type() == topology.Quorum && q.Arguments[topology.ArgDeliveryLimit] == topology.Unlimited
+	if !kept || slices.Contains(r.want.Removed, q.Name) ||
+		r.queueLabel(q.Name, topology.RoleWork).Role != topology.RoleWork {
+		return false
+	}
+	// A managed work queue has a return path, which is deleted with it, and dead-lettering.
 	_, deadLetters := q.Arguments[topology.ArgDeadLetterExchange]
-	_, limited := q.Arguments[topology.ArgDeliveryLimit]
 	policy := slices.ContainsFunc(r.state.Have.Policies, func(p topology.Policy) bool {
 		return p.Name == topology.PolicyName(r.want.Name, q.Name)
 	})
-	return !others && !deadLetters && !policy && q.Type() != topology.Stream && (limited || q.Type() != topology.Quorum)
+	dead := slices.ContainsFunc(r.state.Have.Exchanges, func(e topology.Exchange) bool {
+		return e.Name == topology.DeadLetterName(r.want.Name) && r.owns(e.Arguments)
+	})
+	return dead && !deadLetters && !policy && len(r.bindingsTo(q.Name)) == 0
 }
 
 // bindingsTo returns the bindings that end at a queue.
@@ -71,15 +86,20 @@ func (r *orphans) retiresDeadLetters(q topology.Queue) bool {
 	if held == 0 && u.Consumers == 0 && !bound {
 		return false
 	}
-	line := fmt.Sprintf("the dead-letter queue %s is no longer declared and is kept until it is empty: %s",
-		text.Name(q.Name), text.Count(held, "message"))
+	what, why, or := "the dead-letter queue", "", ""
+	if r.perhapsDeadLetterQueue(q) {
+		what, why = "the queue", ", as it may be a previous dead-letter queue"
+		or = "; if it is a work queue, list it under removed"
+	}
+	line := fmt.Sprintf("%s %s is no longer declared and is kept until it is empty%s: %s", what, text.Name(q.Name), why,
+		text.Count(held, "message"))
 	if bound {
 		line += countAge
 	}
 	if u.Consumers > 0 {
 		line += ", " + text.Count(u.Consumers, "consumer")
 	}
-	r.warn(topology.WarnRetiredDeadLetters, line+"; to delete it, empty it and run apply again")
+	r.warn(topology.WarnRetiredDeadLetters, line+"; to delete it, empty it and run apply again"+or)
 	r.retiredDead = append(r.retiredDead, q.Name)
 	return true
 }
