@@ -44,9 +44,10 @@ matches the topology.
 
 PLAN is a file from 'plan --save'. apply carries out exactly that plan, and refuses it if
 the broker has changed since. PLAN holds the topology, --prune, --skip-blocked and
---allow. With PLAN, apply adds its own --allow, refuses -f, --overlay, --prune and
---skip-blocked on the command line, and ignores their environment variables. Without
-PLAN, apply plans the topology files of -f.
+--allow. With PLAN, apply adds its own --allow, which without a name is for the objects
+that PLAN shows with this hazard. It refuses -f, --overlay, --prune and --skip-blocked on
+the command line, and ignores their environment variables. Without PLAN, apply plans the
+topology files of -f.
 
 apply writes nothing while a change is blocked, or has a hazard that neither --allow nor
 'removed' in the file allows. --skip-blocked writes the other changes, and keeps what the
@@ -190,9 +191,22 @@ func (k *applyCommand) wanted(saved *planview.Saved, r *apply.Runner) (topology.
 		t, err := k.app.files().load()
 		return t, k.app.conn, err
 	}
-	saved.Options.Allow = append(saved.Options.Allow, r.Options.Allow...)
+	allow := saved.Narrowed(r.Options.Allow)
+	k.noteUnshown(r.Options.Allow, allow)
+	k.plan.allow = text.Each(allow, plan.Consent.String) // what is noted of the plan is about these
+	saved.Options.Allow = append(saved.Options.Allow, allow...)
 	r.Saved, r.Options = saved, saved.Options
 	return saved.Want, k.app.conn.in(saved.VHost), nil
+}
+
+// noteUnshown notes which of the given consents for every change allow nothing, as the saved plan
+// showed no change with such a hazard.
+func (k *applyCommand) noteUnshown(given, narrowed []plan.Consent) {
+	for _, g := range given {
+		if !slices.ContainsFunc(narrowed, func(n plan.Consent) bool { return n.Hazard == g.Hazard }) {
+			fmt.Fprintf(k.app.stderr, "note: %s allows nothing: the saved plan shows no change with this hazard\n", g.Flag())
+		}
+	}
 }
 
 func readSaved(path string) (planview.Saved, error) {

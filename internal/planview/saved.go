@@ -16,7 +16,8 @@ import (
 // Saved is a plan from a file, with all that is needed to plan again: apply carries it out only
 // if a new plan for the broker is the same.
 type Saved struct {
-	Want    topology.Compiled
+	Want topology.Compiled
+	// Options are those of the plan, with a consent for each object in place of one for every change.
 	Options plan.Options
 	// VHost and Cluster name the broker for which the plan was made.
 	VHost, Cluster string
@@ -26,8 +27,10 @@ type Saved struct {
 	Source Source
 	// Dlxctl is the version that saved it.
 	Dlxctl string
-	// changes has a line for each change that the plan showed.
+	// changes has a line for each change that the plan showed, and hazards a consent for each object
+	// that it showed with a hazard.
 	changes []string
+	hazards []plan.Consent
 }
 
 // Source names what a plan was made from, as the command line of plan does, for the commands that a
@@ -48,11 +51,13 @@ type savedJSON struct {
 	Plan    Document        `json:"plan"`
 	Source  Source          `json:"source"`
 	Options plan.Options    `json:"options"`
+	Hazards []plan.Consent  `json:"hazards"`
 	Want    json.RawMessage `json:"want"` // in the form of its own tags
 }
 
 // Save writes p, which was made with o from want, and that from source. dlxctl and process are as
-// for [WriteJSON].
+// for [WriteJSON]. The fingerprint does not cover what queues hold: a consent for every change is
+// saved as one for each object that p shows with the hazard, so that it allows no more later.
 func Save(w io.Writer, p plan.Plan, want topology.Compiled, source Source, o plan.Options,
 	dlxctl, process string,
 ) error {
@@ -60,7 +65,9 @@ func Save(w io.Writer, p plan.Plan, want topology.Compiled, source Source, o pla
 	if err != nil {
 		return err
 	}
-	return jsondoc.Write(w, savedJSON{newDocument(p, dlxctl, process), source, o, wanted})
+	o.Allow = p.Narrowed(o.Allow)
+	hazards := p.Narrowed(plan.Allow(topology.Hazards()...))
+	return jsondoc.Write(w, savedJSON{newDocument(p, dlxctl, process), source, o, hazards, wanted})
 }
 
 // ReadSaved reads what Save has written.
@@ -80,6 +87,7 @@ func ReadSaved(r io.Reader) (Saved, error) {
 		} `json:"plan"`
 		Source  Source            `json:"source"`
 		Options plan.Options      `json:"options"`
+		Hazards []plan.Consent    `json:"hazards"`
 		Want    topology.Compiled `json:"want"`
 	}
 	rest := &io.LimitedReader{R: r, N: maxSavedBytes + 1}
@@ -102,8 +110,26 @@ func ReadSaved(r io.Reader) (Saved, error) {
 	return Saved{
 		Want: s.Want, Options: s.Options, VHost: s.Plan.VHost, Cluster: s.Plan.Broker.Cluster,
 		Fingerprint: s.Plan.Fingerprint, Source: s.Source, Dlxctl: s.Plan.Dlxctl,
-		changes: changes,
+		changes: changes, hazards: s.Hazards,
 	}, nil
+}
+
+// Narrowed returns allow with a consent for each object that the saved plan showed with the hazard,
+// in place of one for every change.
+func (s Saved) Narrowed(allow []plan.Consent) []plan.Consent {
+	var out []plan.Consent
+	for _, a := range allow {
+		if a.Object != "" {
+			out = append(out, a)
+			continue
+		}
+		for _, shown := range s.hazards {
+			if shown.Hazard == a.Hazard {
+				out = append(out, shown)
+			}
+		}
+	}
+	return out
 }
 
 // title names a change in a few words.

@@ -26,7 +26,7 @@ func TestSavedPlansComeBack(t *testing.T) {
 			}
 		}
 		want, state := company(t, edits...), running(nil)
-		o := plan.Options{Prune: true, Allow: plan.Allow(topology.DropsRouting)}
+		o := plan.Options{Prune: true, Allow: []plan.Consent{{Hazard: topology.DropsRouting, Object: "legacy"}}}
 		p := plan.Make(want, state, o)
 		var b bytes.Buffer
 		if err := planview.Save(&b, p, want, planview.Source{}, o, "test", ""); err != nil {
@@ -50,6 +50,32 @@ func TestSavedPlansComeBack(t *testing.T) {
 			t.Fatal("it holds though the broker changed")
 		}
 	})
+}
+
+// A consent without a name is one for what the saved plan shows, when it is saved and when it is
+// added later: messages that come to another queue meanwhile are not in it.
+func TestASavedPlanAllowsNoMoreThanItShows(t *testing.T) {
+	t.Parallel()
+	have := topology.Topology{Queues: []topology.Queue{queue("a", nil), queue("b", nil)}}
+	state := topology.State{Have: have, Usage: map[string]topology.Usage{"a": {Ready: 3}, "b": {}}}
+	want, all := topology.Compiled{Name: "shop"}, plan.Allow(topology.LosesMessages, topology.StopsConsumers)
+	o := plan.Options{Allow: all}
+	var b bytes.Buffer
+	if err := planview.Save(&b, plan.Make(want, state, o), want, planview.Source{}, o, "test", ""); err != nil {
+		t.Fatal(err)
+	}
+	s, err := planview.ReadSaved(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := plan.Consent{Hazard: topology.LosesMessages, Object: "b"}
+	shown := []plan.Consent{{Hazard: topology.LosesMessages, Object: "a"}}
+	if d := cmp.Diff(shown, s.Options.Allow); d != "" {
+		t.Errorf("saved (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(append(shown, other), s.Narrowed(append(all, other))); d != "" {
+		t.Errorf("added (-want +got):\n%s", d)
+	}
 }
 
 // A saved plan that no longer holds says what has become different.
