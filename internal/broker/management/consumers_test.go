@@ -326,3 +326,44 @@ func TestABusyNodeIsAskedOverAMQP(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// On a broker that keeps no statistics, a quorum queue is asked itself: it is deleted if it is
+// empty and unused, and stays with a consumer or a message. One that may have messages stays too:
+// its leader is not made to answer.
+func TestAQuorumQueueIsDeletedWithoutStatistics(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	node := brokertest.Node(t)
+	node.Eval(t, "ok = application:set_env(rabbitmq_management_agent, disable_metrics_collector, true).")
+	target := node.VHost(t)
+	m, ch := manage(t, target), target.Confirming(t)
+	fill := func(queue string) { brokertest.PublishConfirmed(t, ch, "", queue, amqp091.Publishing{}) }
+	for name, tc := range map[string]struct {
+		with    func(queue string)
+		hazards []topology.Hazard
+		refused string // empty: it is deleted
+	}{
+		"empty":    {with: func(string) {}},
+		"consumed": {func(queue string) { consume(t, target, queue) }, nil, "the queue has 1 consumer"},
+		"filled":   {fill, nil, "the queue holds 1 message"},
+		"allowed": {
+			fill, []topology.Hazard{topology.LosesMessages}, "statistics do not report whether the queue has consumers",
+		},
+	} {
+		q := topology.Queue{Name: name, Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum}}
+		apply(t, m, q)
+		tc.with(name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := m.Apply(t.Context(), plan.Change{Action: plan.Delete, Before: q, Hazards: tc.hazards})
+			if tc.refused == "" && err != nil ||
+				tc.refused != "" && (!errors.Is(err, broker.ErrRefused) || !strings.Contains(err.Error(), tc.refused)) {
+				t.Errorf("delete: %v", err)
+			}
+			if _, err := target.Channel(t).QueueDeclarePassive(name, true, false, false, false, nil); (err != nil) !=
+				(tc.refused == "") {
+				t.Errorf("look for it: %v", err)
+			}
+		})
+	}
+}

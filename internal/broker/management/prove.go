@@ -54,8 +54,8 @@ func ReadRights(queues []topology.Queue) []plan.Right {
 // are read when they cannot be older than the start of the deletions: bindings are deleted before
 // queues, so nothing has been routed to the queue since. Then the queue is asked itself, as its
 // counts are 0 too when its leader is silent: basic.get goes through the leader's log. Before and
-// after that it is asked for its consumers, which the statistics show up to 10 seconds late. delays
-// says that the queue may hold messages that it delays.
+// after that it is asked for its consumers, which the statistics show up to 10 seconds late, and
+// not at all if the broker keeps none. delays says that the queue may hold messages that it delays.
 func (m *Client) prove(ctx context.Context, q topology.Queue, only amqp.Conditions, delays bool) (
 	gone bool, err error,
 ) {
@@ -97,7 +97,9 @@ func (m *Client) prove(ctx context.Context, q topology.Queue, only amqp.Conditio
 }
 
 // proveCounts proves by the counts that a queue is empty and unused, as far as it must be. The
-// queue is gone if the broker does not list it.
+// queue is gone if the broker does not list it. That the statistics do not report consumers is
+// ignored of a quorum queue that must be empty: prove asks the queue itself, before and after an
+// answer that only its leader gives. Without that answer, a 0 may be that of a leader that is gone.
 func (m *Client) proveCounts(ctx context.Context, q topology.Queue, only amqp.Conditions) (gone bool, err error) {
 	now, ok, err := m.counted(ctx, q, only)
 	if err != nil {
@@ -112,7 +114,7 @@ func (m *Client) proveCounts(ctx context.Context, q topology.Queue, only amqp.Co
 	case only.Empty && held > 0:
 		return false, broker.Errorf(broker.ErrRefused, "the queue holds %d messages (%d ready, %s)", held,
 			now.Ready, now.NotReady())
-	case only.Unused && now.ConsumersUnknown:
+	case only.Unused && now.ConsumersUnknown && (!only.Empty || q.Type() != topology.Quorum):
 		return false, broker.Errorf(broker.ErrRefused,
 			"the broker's statistics do not report whether the queue has consumers; check that statistics are enabled and that the node of its leader is up")
 	case only.Unused && now.Consumers > 0:
