@@ -98,6 +98,7 @@ type Runner struct {
 	last      plan.Plan             // of the last read
 	routes    map[string]bool       // the addresses of failures at the last read; nil if any may be one
 	kept      map[topology.Key]bool // what the run was to delete and has not
+	refusal   *refusal              // why the last write has kept a queue; nil if it has not
 }
 
 // command is the name of the command that runs r, for advice.
@@ -244,6 +245,7 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 	}
 	done[plan.Delete] -= len(keeper.kept)
 	maps.Copy(r.kept, keeper.kept)
+	r.refusal = keeper.refusal
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool { return keeper.kept[keyOf(c)] })
 	left, err := r.readBack(ctx, p)
 	if err != nil && ctx.Err() != nil {
@@ -263,6 +265,9 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 	}
 	for a, n := range done {
 		r.done[a] += n
+	}
+	if r.refusal != nil && r.Wait == 0 && r.usedMeanwhile(r.lastOfKept()) == nil { // else the end of the run says it
+		r.Reporter.Notice(r.refusal.String())
 	}
 	if len(p.Changes) > 0 {
 		rest := "verified"
@@ -357,6 +362,7 @@ func (r *Runner) retire(ctx context.Context, first plan.Plan) (plan.Plan, error)
 			return p, err
 		}
 		todo := plan.Allowed(p, r.Options.Allow)
+		r.refusal = nil
 		if todo.Empty() {
 			if err := r.handOver(ctx, todo.Retiring); err != nil {
 				return p, err
@@ -367,25 +373,25 @@ func (r *Runner) retire(ctx context.Context, first plan.Plan) (plan.Plan, error)
 		} else {
 			// To prove that a tier is empty takes seconds, so this loop does not spin.
 			err := r.write(ctx, todo)
-			if err == nil {
+			if err == nil && r.refusal == nil {
 				continue
 			}
-			if refused.IsZero() {
+			if err != nil && refused.IsZero() {
 				refused = time.Now()
 			}
 			// A message of a tier may have reached a queue after the count by which the queue was to be
 			// deleted. The broker keeps that queue, and the plan of a later count needs consent to it.
-			if !errors.Is(err, broker.ErrRefused) || time.Since(refused) > min(r.Wait, management.StatisticsLag) {
+			if err != nil && (!errors.Is(err, broker.ErrRefused) ||
+				time.Since(refused) > min(r.Wait, management.StatisticsLag)) {
 				return p, &UnfinishedError{err}
 			}
 		}
-		if names := strings.Join(todo.Retiring, ", "); names != "" && names != said {
+		if names, line := r.waitsFor(todo); names != "" && names != said {
 			said = names
-			r.Reporter.Notice("waiting until retired tiers are empty: " + names)
+			r.Reporter.Notice(line)
 		}
 		if time.Since(begun) > r.Wait {
-			return p, unfinished("retired tiers still hold messages after %s: %s; run %s again", text.Duration(r.Wait),
-				strings.Join(p.Retiring, ", "), r.command())
+			return p, r.waitedFor(p)
 		}
 		select {
 		case <-tick.C:
@@ -393,4 +399,23 @@ func (r *Runner) retire(ctx context.Context, first plan.Plan) (plan.Plan, error)
 			return p, unfinished("interrupted while waiting until retired tiers are empty; run %s again", r.command())
 		}
 	}
+}
+
+// waitsFor names what the run waits for, and says it in a line: tiers with messages, or else a
+// queue that the plan does not know to be in use, and that the broker has refused to delete.
+func (r *Runner) waitsFor(todo plan.Plan) (names, line string) {
+	names = strings.Join(todo.Retiring, ", ")
+	if names == "" && r.refusal != nil {
+		return r.refusal.queue, "waiting: " + r.refusal.String()
+	}
+	return names, "waiting until retired tiers are empty: " + names
+}
+
+// waitedFor is the error of a run that has waited as long as it may.
+func (r *Runner) waitedFor(p plan.Plan) error {
+	if r.refusal != nil {
+		return unfinished("%s, after %s; run %s again", r.refusal, text.Duration(r.Wait), r.command())
+	}
+	return unfinished("retired tiers still hold messages after %s: %s; run %s again", text.Duration(r.Wait),
+		strings.Join(p.Retiring, ", "), r.command())
 }

@@ -24,8 +24,21 @@ type tierKeeper struct {
 
 	mu   sync.Mutex
 	kept map[topology.Key]bool
+	// refusal says of a queue among kept why the broker has refused to delete it. Nil: none is kept.
+	refusal *refusal
 	// delays are the queues that stay, by the delay of which they are.
 	delays map[string][]string
+}
+
+// refusal is the deletion of a queue that the broker has refused.
+type refusal struct {
+	queue string
+	why   error
+}
+
+// String says why the queue stays.
+func (r refusal) String() string {
+	return fmt.Sprintf("%s is not deleted: %s", text.Name(r.queue), r.why)
 }
 
 // Apply carries out a change, or notes that it has to wait.
@@ -41,9 +54,19 @@ func (k *tierKeeper) Apply(ctx context.Context, c plan.Change) error {
 	mayLose := slices.Contains(c.Hazards, topology.LosesMessages)
 	if deletesQueue && generated && !mayLose && errors.Is(err, broker.ErrRefused) {
 		k.keep(c)
+		k.note(refusal{c.Name, err})
 		return nil
 	}
 	return err
+}
+
+// note notes the first refusal.
+func (k *tierKeeper) note(r refusal) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.refusal == nil {
+		k.refusal = &r
+	}
 }
 
 // keep notes that c has to wait.

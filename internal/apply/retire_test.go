@@ -3,6 +3,11 @@ package apply_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +25,7 @@ import (
 
 // hooks is a reporter that does something at two moments of a run.
 type hooks struct {
-	waits  func() // before the run waits for tiers
+	waits  func() // before the run waits for tiers; nil: nothing
 	writes func() // before each step of the run writes
 	// results gets what the run says of what it has done. Nil: nothing does.
 	results func(line string)
@@ -48,7 +53,12 @@ func (h hooks) Result(line string) {
 	}
 }
 func (hooks) Unprocessed([]plan.Unprocessed) {}
-func (h hooks) Notice(string)                { h.waits() }
+
+func (h hooks) Notice(string) {
+	if h.waits != nil {
+		h.waits()
+	}
+}
 
 // clear carries out a run for want with consent to hazards. It fails the test unless the run is
 // unfinished, and names the consent that a queue needs.
@@ -313,6 +323,45 @@ func TestAReplacedQueueKeepsTheBindingsOfOthers(t *testing.T) {
 				t.Error("the binding of the service is gone")
 			}
 		})
+	}
+}
+
+// A run that waits for tiers ends in time also if the broker goes on refusing to delete one that
+// its counts show to be empty and unused, as while the leader of the tier is away. It says why.
+func TestAWaitEndsWhileATierCannotBeDeleted(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	target := brokertest.VHost(t)
+	s := newStage(t, "quorum", target, target, target)
+	api, err := url.Parse(target.API)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(api)
+	finds := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/get") {
+			_, _ = io.WriteString(w, "[{}]") // if not, the test fails for it
+			return
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(finds.Close)
+	endpoint, err := (broker.Config{URL: target.URL, API: finds.URL}).Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := apply.Open(endpoint, load(t, strings.Replace(s.file("a"), "[2m, 3m]", "[2m]", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	runner := apply.Runner{Session: session, Reporter: hooks{writes: func() {}}, Wait: time.Second}
+	err = runner.Run(ctx)
+	const want = "shop.b.retry.3m is not deleted: the queue holds a message, after 1s; run apply again"
+	if err == nil || err.Error() != want {
+		t.Errorf("the run ends with %v", err)
 	}
 }
 
