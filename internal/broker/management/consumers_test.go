@@ -337,6 +337,9 @@ func TestAQuorumQueueIsDeletedWithoutStatistics(t *testing.T) {
 	node.Eval(t, "ok = application:set_env(rabbitmq_management_agent, disable_metrics_collector, true).")
 	target := node.VHost(t)
 	m, ch := manage(t, target), target.Confirming(t)
+	if all, err := m.AllSubscribers(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("the subscribers are %v: %v", all, err)
+	}
 	fill := func(queue string) { brokertest.PublishConfirmed(t, ch, "", queue, amqp091.Publishing{}) }
 	for name, tc := range map[string]struct {
 		with    func(queue string)

@@ -3,8 +3,11 @@ package management
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/url"
 	"slices"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
 )
 
 // Subscribers returns the names of the connections that consume a queue, in order, as the
@@ -15,7 +18,7 @@ func (m *Client) Subscribers(ctx context.Context, queue string) ([]string, error
 }
 
 // AllSubscribers returns, by queue, the names of the connections of its consumers, in order: one
-// name for each consumer that [Client.Subscribers] sees.
+// name for each consumer that [Client.Subscribers] sees. A broker without statistics shows none.
 func (m *Client) AllSubscribers(ctx context.Context) (map[string][]string, error) {
 	var list []struct {
 		Queue struct {
@@ -23,7 +26,8 @@ func (m *Client) AllSubscribers(ctx context.Context) (map[string][]string, error
 		} `json:"queue"`
 		Channel any `json:"channel_details"` // an object, or [] if the channel is gone or not known yet
 	}
-	if err := m.get(ctx, &list, "consumers/"+url.PathEscape(m.vhost)); err != nil {
+	err := m.get(ctx, &list, "consumers/"+url.PathEscape(m.vhost))
+	if err != nil && !errors.Is(err, broker.ErrRefused) { // a broker without statistics answers 400
 		return nil, err
 	}
 	out := map[string][]string{}
