@@ -42,7 +42,8 @@ type collecting struct {
 }
 
 func (m *Client) collecting(ctx context.Context) (c collecting, err error) {
-	return c, m.get(ctx, &c, "overview?columns=node,rates_mode,disable_stats")
+	err = m.get(ctx, &c, "overview?columns=node,rates_mode,disable_stats")
+	return c, err
 }
 
 // messageStats returns the statistics of the messages of a queue. They are nil if the broker keeps

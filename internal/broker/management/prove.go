@@ -97,7 +97,7 @@ func (m *Client) prove(ctx context.Context, q topology.Queue, only amqp.Conditio
 }
 
 // proveCounts proves by the counts that a queue is empty and unused, as far as it must be. The
-// queue is gone if the broker does not list it. That the statistics do not report consumers is
+// queue is gone if the broker does not list it. That a broker keeps no statistics is
 // ignored of a quorum queue that must be empty: prove asks the queue itself, before and after an
 // answer that only its leader gives. Without that answer, a 0 may be that of a leader that is gone.
 func (m *Client) proveCounts(ctx context.Context, q topology.Queue, only amqp.Conditions) (gone bool, err error) {
@@ -114,7 +114,9 @@ func (m *Client) proveCounts(ctx context.Context, q topology.Queue, only amqp.Co
 	case only.Empty && held > 0:
 		return false, broker.Errorf(broker.ErrRefused, "the queue holds %d messages (%d ready, %s)", held,
 			now.Ready, now.NotReady())
-	case only.Unused && now.ConsumersUnknown && (!only.Empty || q.Type() != topology.Quorum):
+	case only.Unused && now.ConsumersUnknown && only.Empty && q.Type() == topology.Quorum &&
+		errors.Is(m.requireStatistics(ctx), ErrNoStatistics):
+	case only.Unused && now.ConsumersUnknown:
 		return false, broker.Errorf(broker.ErrRefused,
 			"the broker's statistics do not report whether the queue has consumers; check that statistics are enabled and that the node of its leader is up")
 	case only.Unused && now.Consumers > 0:
