@@ -145,22 +145,35 @@ func (l *lookup) miss(queue string, err error) {
 	}
 }
 
-// catchUp reconnects, and binds the queues that were missed until then. It holds up no message.
+// catchUp reconnects, and binds the queues that were missed until then.
 func (l *lookup) catchUp() {
-	var conn *amqp.Conn
-	for conn == nil {
+	for {
+		if conn, err := l.dial(); err == nil && l.bindMissed(conn) {
+			return
+		}
 		if wait.For(l.ctx, askTime) != nil {
 			return
 		}
-		conn, _ = l.dial() // it is tried again
 	}
+}
+
+// bindMissed asks for the queues that were missed, over a new connection, one by one: messages of
+// others need the lock too. It reports false if that connection ends first.
+func (l *lookup) bindMissed(conn *amqp.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.use(conn)
 	for queue := range l.missed {
 		_, _ = l.ask(queue) // what it cannot do, the next failure of the queue may
+		if conn.Closed() {
+			return false
+		}
+		delete(l.missed, queue)
+		l.mu.Unlock()
+		l.mu.Lock()
 	}
 	l.missed = nil
+	return true
 }
 
 // connect makes sure that there is a connection. It fails at once while catchUp tries to have one.

@@ -192,7 +192,10 @@ func (c *Caution) failed(e ended, err error) {
 		return
 	case late: // a message waited for longer than consumer_timeout; the next that waits does not
 		c.renew = min(max(limit/2, lookTime), renewTime)
-		return
+		if len(e.inDoubt) == 0 {
+			return
+		}
+		// No confirm came, as in an alarm, and none may come for long: little must be in flight then.
 	case errors.Is(err, broker.ErrNotFound), !e.sink && errors.Is(err, broker.ErrForbidden):
 		return // it resolves itself, or is reported elsewhere
 	case e.sink && c.lacksKey(e, why):

@@ -270,6 +270,21 @@ func TestAQueueWithoutALeaderIsNotTheFaultOfAMessage(t *testing.T) {
 	}
 }
 
+// What was published when the time was over is published again, maybe as often as an alarm is
+// longer than that time: little is in flight then.
+func TestAConsumerTimeoutOfWhatIsPublishedGoesOneByOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		timeout := &amqp.ClosedError{Code: amqp091.PreconditionFailed, Reason: timedOut, Broker: true}
+		r := &road{queue: []string{"0"}, copies: map[string]int{}, deadly: map[string]error{"0": timeout}}
+		c, run := relay.Caution{Prefetch: 20}, relay.Relay{}
+		r.pass(t, &c)
+		if c.Begin(&run); run.OneByOne == 0 {
+			t.Error("the whole prefetch is in flight again")
+		}
+	})
+}
+
 // A message that waits, for lack of a right, for longer than the consumer_timeout of the node is
 // blamed for nothing. From then on the subscription is renewed in time, so that the broker ends no
 // channel, and doubles nothing that is in flight.

@@ -134,7 +134,7 @@ func (l *loop) publish(j *job) error {
 		l.hold(j)
 		return nil
 	}
-	if why := l.barred(j.move); why != "" && j.diverted == 0 {
+	if why := l.barred(j.move); why != "" && j.diverted == 0 && !l.absent(j.move) {
 		j.refusals++
 		l.settled = true // the messages behind it no longer wait for their acknowledgements
 		l.divert(j, why)
@@ -160,11 +160,15 @@ func (l *loop) publish(j *job) error {
 
 // unavailable returns why a message cannot be published now; it is empty if it can be.
 func (l *loop) unavailable(m Move) string {
-	if l.Absent != nil && l.Absent(m.Exchange) {
+	if l.absent(m) {
 		return fmt.Sprintf("nothing can be published to exchange %q", m.Exchange)
 	}
 	return l.barred(m)
 }
+
+// absent reports whether nothing can be published to the exchange of a message: it waits, whatever
+// the broker said of its key before.
+func (l *loop) absent(m Move) bool { return l.Absent != nil && l.Absent(m.Exchange) }
 
 // barred returns why the user may not publish a message with its key; it is empty otherwise.
 func (l *loop) barred(m Move) string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -169,10 +170,14 @@ func (c *Conn) MayPublish(exchange string) (bool, error) {
 	return !refused, err
 }
 
+// keyTime is how long MayUse waits for an answer.
+const keyTime = 2 * time.Second
+
 // MayUse reports whether the user may publish to an exchange with a routing key, for which a topic
 // exchange may ask a topic permission. Nothing is published: the broker checks that when it gets
 // the message, and the transaction that the message is in is rolled back (measured on 3.10.8, 4.0.5
-// and 4.3.6). MayUse fails while the broker blocks the connection, as there would be no answer.
+// and 4.3.6). MayUse fails without an answer, as during an alarm: the message is one for which the
+// broker may block the connection.
 func (c *Conn) MayUse(exchange, key string) (bool, error) {
 	if c.blocked.Load() {
 		return false, broker.Errorf(broker.ErrRefused, "the broker blocks the connection because of an alarm")
@@ -181,18 +186,32 @@ func (c *Conn) MayUse(exchange, key string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("open a channel: %w", err)
 	}
-	defer ch.Close() // it has no effect on a refused channel
-	if err = ch.Tx(); err != nil {
-		return false, fmt.Errorf("begin a transaction: %w", err)
-	}
-	if err = ch.Publish(exchange, key, false, false, amqp091.Publishing{}); err == nil {
-		err = ch.TxRollback()
+	answer := make(chan error, 1)
+	go func() {
+		defer ch.Close() // it has no effect on a refused channel
+		answer <- publishNothing(ch, exchange, key)
+	}()
+	select {
+	case err = <-answer:
+	case <-time.After(keyTime):
+		return false, broker.Errorf(broker.ErrRefused, "the broker does not answer")
 	}
 	why, closed := errors.AsType[*ClosedError](explainChannel(err))
 	if closed && why.RefusesKey(exchange, key) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// publishNothing publishes a message in a transaction, and rolls that back.
+func publishNothing(ch *amqp091.Channel, exchange, key string) error {
+	if err := ch.Tx(); err != nil {
+		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	if err := ch.Publish(exchange, key, false, false, amqp091.Publishing{}); err != nil {
+		return err
+	}
+	return ch.TxRollback()
 }
 
 // refusal reports whether an answer of the broker is that the user lacks a right to an object.
