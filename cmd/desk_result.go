@@ -96,11 +96,17 @@ func stepWithoutHold(c *cobra.Command, r desk.Result) string {
 		return "to end the edit, if the edited message has arrived: " +
 			deskLine(c, string(desk.Park), r.Queue, "--handle", c.Flags().Arg(0), "--yes")
 	}
+	if handle := c.Flags().Lookup("handle"); handle != nil && handle.Changed { // those that were moved are refused
+		return "to do the rest, once the cause is gone: repeat the command with the handles that are left: " +
+			deskLine(c, "list", r.Queue)
+	}
 	left, more := strconv.Itoa(r.LeftInQueue), []string{"--yes"}
-	if limit := c.Flags().Lookup("limit"); limit != nil && limit.Changed {
+	limit := c.Flags().Lookup("limit")
+	if limit != nil && limit.Changed {
 		_ = limit.Value.Set(left) // the rest is the first that the same command chooses
 	}
-	if expect := c.Flags().Lookup("expect"); expect != nil && expect.Changed {
+	counted := limit != nil && limit.Changed || r.FailedAgain == 0 // else it chooses what failed again too
+	if expect := c.Flags().Lookup("expect"); expect != nil && expect.Changed && counted {
 		more = append(more, "--expect", left)
 	}
 	return "to do the rest, once the cause is gone: " + commandLine(c, c.Flags().Args(), more...)

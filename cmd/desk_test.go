@@ -263,8 +263,12 @@ func TestTheNextStepOfARunWithoutAHold(t *testing.T) {
 		rest + "replay @billing --limit 4 --rate 50/s --yes --expect 4": {
 			newDeskReplay(&app{}), "@billing --yes --expect 7 --limit 7 --rate 50/s", r,
 		},
-		rest + "discard @billing --forever --yes --expect 4": {
-			newDeskDiscard(&app{}), "@billing --yes --expect 7 --forever", r,
+		rest + "discard @billing --forever --limit 4 --yes --expect 4": {
+			newDeskDiscard(&app{}), "@billing --yes --expect 7 --forever --limit 7", r,
+		},
+		rest + "replay @billing --reason why --yes": {newDeskReplay(&app{}), "@billing --yes --expect 7 --reason why", r},
+		"to do the rest, once the cause is gone: repeat the command with the handles that are left: dlxctl desk list billing.dead": {
+			newDeskReplay(&app{}), "@billing --yes --handle 0a1b2c3d4e5f", r,
 		},
 		rest + "edit 0a1b2c3d4e5f --body-file b --yes": {newDeskEdit(&app{}), "0a1b2c3d4e5f --body-file b --yes", r},
 		"to end the edit, if the edited message has arrived: dlxctl desk park billing.dead --handle 0a1b2c3d4e5f --yes": {

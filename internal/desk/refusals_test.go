@@ -93,7 +93,7 @@ func lookRefusals() map[refusal]func() error {
 			nil, ten, 2, 0),
 		{"a length limit", "queue q drops its oldest messages when it is full, and has room for 5 more of 15: what arrives during the look could push out what comes back; look at no more than 5, or raise max-length, or set overflow to reject-publish, in the policy or the arguments of the queue"}: queue(
 			topology.Arguments{topology.ArgMaxLength: int64(15)}, ten, 0, 0),
-		{"an unknown size", "queue q drops its oldest messages when it has more than 1000 bytes, and its size is not known yet; try again in 10 seconds, or, if the broker keeps no statistics (management_agent.disable_metrics_collector), remove max-length-bytes, or set overflow to reject-publish, in the policy or the arguments of the queue"}: queue(
+		{"an unknown size", "queue q drops its oldest messages when it has more than 1000 bytes, and its size is not known yet; try again in 10 seconds, or, if its messages have no bodies or the broker keeps no statistics (management_agent.disable_metrics_collector), remove max-length-bytes, or set overflow to reject-publish, in the policy or the arguments of the queue"}: queue(
 			topology.Arguments{topology.ArgMaxLengthBytes: int64(1000)}, topology.Usage{Ready: 10}, 0, 0),
 		{"a limit in bytes", "queue q drops its oldest messages when it is full, and has room for 100 bytes more of 1000: what arrives during the look could push out what comes back; raise max-length-bytes, or set overflow to reject-publish, in the policy or the arguments of the queue"}: queue(
 			topology.Arguments{topology.ArgMaxLengthBytes: int64(1000)}, ten, 0, 0),

@@ -130,8 +130,8 @@ func (r *room) full(queue string, effective topology.Arguments, more int, bytes 
 	case most > 0 && free < int64(more):
 		return fmt.Sprintf("queue %s drops its oldest messages above %d (max-length, overflow drop-head), and has room for %d more, not for %d, by statistics of the broker up to 10 seconds old",
 			text.Name(queue), most, free, more), nil
-	case mostBytes > 0 && used > 0 && usage.Bytes == 0 && !usage.BytesKnown:
-		return fmt.Sprintf("queue %s drops its oldest messages above %d bytes (max-length-bytes, overflow drop-head), and its size is not known yet: the statistics of the broker are up to 10 seconds old, or it keeps none (management_agent.disable_metrics_collector)",
+	case mostBytes > 0 && used > 0 && usage.Bytes == 0:
+		return fmt.Sprintf("queue %s drops its oldest messages above %d bytes (max-length-bytes, overflow drop-head), and its size is not known: the statistics of the broker are up to 10 seconds old, do not tell it of messages without bodies, or are off (management_agent.disable_metrics_collector)",
 			text.Name(queue), mostBytes), nil
 	case mostBytes > 0 && mostBytes-usage.Bytes < bytes:
 		return fmt.Sprintf("queue %s drops its oldest messages above %d bytes (max-length-bytes, overflow drop-head), and has room for %d more, not for %d",

@@ -183,8 +183,8 @@ func (t *terms) refuseDropping(wanted, ready int) error {
 		return refusef("queue %s %s when it is full, and has room for %d more of %d: what arrives during the look could %s; %sraise max-length%s",
 			text.Name(t.queue.Name), does, max(0, free), messages, harm, fewer, fix)
 	}
-	if bytes > 0 && t.usage.Bytes == 0 && !t.usage.BytesKnown && ready > 0 {
-		return refusef("queue %s %s when it has more than %d bytes, and its size is not known yet; try again in 10 seconds, or, if the broker keeps no statistics (management_agent.disable_metrics_collector), remove max-length-bytes%s",
+	if bytes > 0 && t.usage.Bytes == 0 && ready > 0 {
+		return refusef("queue %s %s when it has more than %d bytes, and its size is not known yet; try again in 10 seconds, or, if its messages have no bodies or the broker keeps no statistics (management_agent.disable_metrics_collector), remove max-length-bytes%s",
 			text.Name(t.queue.Name), does, bytes, fix)
 	}
 	if free := bytes - t.usage.Bytes; bytes > 0 && free < t.usage.Bytes {

@@ -228,8 +228,8 @@ func TestInspectReturnsQueueUsage(t *testing.T) {
 		}
 	}
 	want := map[string]topology.Usage{
-		"classic": {Ready: 3, Unacknowledged: 2, Consumers: 1, Bytes: 40, BytesKnown: true},
-		"quorum":  {Ready: 3, Unacknowledged: 2, Consumers: 1, Bytes: 40, BytesKnown: true},
+		"classic": {Ready: 3, Unacknowledged: 2, Consumers: 1, Bytes: 40},
+		"quorum":  {Ready: 3, Unacknowledged: 2, Consumers: 1, Bytes: 40},
 		"stream":  {},
 	}
 	var last string

@@ -13,11 +13,8 @@ import (
 
 // statistic is what only the statistics of a queue report.
 type statistic struct {
-	Name string `json:"name"`
-	// Bytes are those of the bodies of so many Messages. Nil: the broker does not report them, or not
-	// yet.
-	Bytes    *int64 `json:"message_bytes"`
-	Messages int64  `json:"messages"`
+	Name  string `json:"name"`
+	Bytes int64  `json:"message_bytes"`
 	// Consumers are those of all users. Nil: the broker does not report them, or not yet, as
 	// for a queue that was created less than 10 seconds ago.
 	Consumers *int64 `json:"consumers"`
@@ -27,15 +24,6 @@ type statistic struct {
 	// NextDue is when the first message that a quorum queue of 4.3 delays is due, in milliseconds. It
 	// is missing where there is none.
 	NextDue any `json:"next_delayed_at"`
-}
-
-// bytes returns how large the bodies are, and whether that is known of some messages: zero may be
-// the size of messages without bodies, or of a queue that had none then.
-func (s statistic) bytes() (n int64, known bool) {
-	if s.Bytes == nil {
-		return 0, false
-	}
-	return *s.Bytes, *s.Bytes > 0 || s.Messages > 0
 }
 
 // nextDue returns when the first delayed message is due. Zero: there is none.
@@ -65,7 +53,7 @@ func (s statistic) oldest() time.Time {
 // there (3.10.8, 4.0.5, 4.3.6), and the statistics count those of all users. They are up to 10
 // seconds old: each queue writes its statistics every 5 seconds, and the management plugin collects
 // them every 5 seconds.
-const queueStatistics = "?columns=name,consumers,message_bytes,messages,head_message_timestamp,next_delayed_at"
+const queueStatistics = "?columns=name,consumers,message_bytes,head_message_timestamp,next_delayed_at"
 
 // fewQueues is how many queues are read one by one. For more, the list of all is quicker: a list of
 // 1,000 queues with statistics costs a broker as much as some 100 of them one by one.
@@ -135,8 +123,7 @@ func addStatistics(usage map[string]topology.Usage, list []statistic) {
 		if !ok {
 			continue
 		}
-		u.Bytes, u.BytesKnown = s.bytes()
-		u.Oldest, u.NextDue = s.oldest(), s.nextDue()
+		u.Bytes, u.Oldest, u.NextDue = s.Bytes, s.oldest(), s.nextDue()
 		if s.Consumers != nil && !u.ConsumersAsked {
 			u.Consumers, u.ConsumersUnknown = *s.Consumers, false
 		}
