@@ -70,7 +70,7 @@ func (k *migrateCommand) fromDelayed(c *cobra.Command, delays []string) error {
 		Wait: k.runner.Wait, Idle: k.runner.Idle, Allow: k.runner.Allow, Report: k.output.report,
 	}
 	f.CheckRights = func(rights []plan.Right) error { return s.CheckRights(c.Context(), rights) }
-	// For the deletion alone, as the wait before it may take days.
+	// For the deletion, and --idle before it at most, as the wait before that may take days.
 	f.Lock = func() error { return k.lock.lockSession(c.Context(), k.app, s, "migrate") }
 	for _, url := range k.delayed.nodes {
 		conn := k.app.conn

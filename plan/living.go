@@ -20,8 +20,18 @@ import (
 // The objects are found by following the messages, on what the broker has: a queue that was
 // made from an earlier file may use a backoff that the file no longer has.
 func Plane(topologyName string, state topology.State, queue string) map[topology.Key]bool {
+	for _, q := range state.Have.Queues {
+		if q.Name == queue && q.Arguments[topology.ArgManagedBy] == topology.OwnerMark(topologyName) {
+			return planeOf(topologyName, state, queue)
+		}
+	}
+	return nil
+}
+
+// planeOf returns the plane of a queue, also of one that a service has declared.
+func planeOf(topologyName string, state topology.State, queue string) map[topology.Key]bool {
 	p := plane{
-		name: topologyName, address: topology.AddressKey(queue),
+		name: topologyName, root: queue, address: topology.AddressKey(queue),
 		resolver: &resolver{
 			want: topology.Compiled{Name: topologyName}, state: state, foreign: policy.All(state),
 			working: foundWork(topologyName, state),
@@ -29,9 +39,6 @@ func Plane(topologyName string, state topology.State, queue string) map[topology
 		keys:      map[topology.Key]bool{},
 		queues:    byName(state.Have.Queues, func(q topology.Queue) string { return q.Name }),
 		exchanges: byName(state.Have.Exchanges, func(e topology.Exchange) string { return e.Name }),
-	}
-	if q, exists := p.queues[queue]; !exists || !p.resolver.owns(q.Arguments) {
-		return nil
 	}
 	p.queue(queue)
 	p.keys[topology.Key{Kind: topology.KindPolicy, Name: topology.PolicyName(topologyName, queue)}] = true
@@ -49,6 +56,7 @@ func Plane(topologyName string, state topology.State, queue string) map[topology
 // plane collects what a queue needs.
 type plane struct {
 	name      string
+	root      string // the queue
 	address   string // of the queue
 	resolver  *resolver
 	queues    map[string]topology.Queue
@@ -65,7 +73,7 @@ func (p *plane) binding(b topology.Binding) {
 func (p *plane) queue(name string) {
 	q, exists := p.queues[name]
 	key := topology.Key{Kind: topology.KindQueue, Name: name}
-	if !exists || p.keys[key] || !p.resolver.owns(q.Arguments) {
+	if !exists || p.keys[key] || name != p.root && !p.resolver.owns(q.Arguments) {
 		return
 	}
 	p.keys[key] = true
@@ -142,7 +150,7 @@ func (r *orphans) living() {
 // There the file decides: an attempt that waited in a tier of before and in one of the file
 // would be doubled.
 func (r *orphans) plane(legacy string) {
-	needed := Plane(r.want.Name, r.state, legacy)
+	needed := planeOf(r.want.Name, r.state, legacy)
 	if backoff, leaves := r.leaving(legacy); leaves {
 		for key := range needed { // the loop that its failures leave is retired like any other
 			l := r.queueLabel(key.Name, topology.RoleWork)

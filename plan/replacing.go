@@ -127,7 +127,7 @@ func (r Replacement) ConsumerLines() []string {
 			c.Name+text.Choose(c.Consumers, " subscribes", " subscribe"), text.Some(c.Connections)))
 	}
 	if n := r.UnseenConsumers; n > 0 {
-		out = append(out, fmt.Sprintf("it is not known whether %s %s again: this user does not see their connections; with the tag monitoring it sees those of all users, some seconds late",
+		out = append(out, fmt.Sprintf("it is not known whether %s %s again: this user does not see their connections (with the tag monitoring it sees those of all users, some seconds late), or the broker keeps no statistics",
 			text.Count(n, "consumer"), text.Choose(n, "subscribes", "subscribe")))
 	}
 	return out

@@ -160,10 +160,10 @@ type trial struct {
 }
 
 // settle chooses for each finding the first fix of its Tries that removes it, and adds neither an
-// error nor a warning, nor lets a queue lose or refuse messages that it kept, nor brings messages
-// to a queue that should not get them: alone, and together with the fixes of all other findings. A
-// finding without such a fix keeps the words of its rule. It returns how many findings have fixes
-// that were not tried, because the virtual host is large.
+// error nor a warning, nor lets a queue lose messages that it kept or refuse what it dead-lettered,
+// nor brings messages to a queue that should not get them: alone, and together with the fixes of
+// all other findings. A finding without such a fix keeps the words of its rule. It returns how many
+// findings have fixes that were not tried, because the virtual host is large.
 func settle(in Input, findings []Finding) (untried int) {
 	in.Rules = slices.Clone(in.Rules)
 	for _, r := range Rules() { // a fix must not add a finding of a rule that was not asked for

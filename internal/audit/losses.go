@@ -140,7 +140,7 @@ func overflowNotSupported() check {
 		Title: "A quorum queue takes reject-publish-dlx for drop-head",
 		Why: "Quorum queues do not know the overflow reject-publish-dlx. RabbitMQ accepts the argument, and uses drop-head: " +
 			"a full queue drops its oldest message instead of refusing the newest one.",
-		Fix:  "Use reject-publish on quorum queues.",
+		Fix:  "Use reject-publish on quorum queues. A full queue then refuses messages: publishers need confirms.",
 		Hit:  Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-max-length": 100, "x-overflow": "reject-publish-dlx"`)},
 		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-max-length": 100, "x-overflow": "reject-publish"`)},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {

@@ -16,6 +16,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/spec"
@@ -528,7 +529,7 @@ func TestAbortAfterAnotherBackoff(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	file := strings.Replace(fmt.Sprintf(topologyFile, "classic"), "queues:\n", "queues:\n  - {name: other}\n", 1)
-	file = strings.Replace(file, "[100ms]", "[20s]", 1)
+	file = strings.Replace(file, "[100ms]", fmt.Sprintf("[%s]", 16*broker.Tick), 1) // the plan must still see it there
 	s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
 	s.until(t, migrate.Drain)
 	s.apply(t, s.want)

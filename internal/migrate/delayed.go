@@ -236,7 +236,7 @@ func (f *FromDelayed) countless(ctx context.Context, now *delayedNow) error {
 			return fmt.Errorf("ask whether publishes are counted: %w", err)
 		}
 		if !counts {
-			now.reasons = append(now.reasons, fmt.Sprintf("%s does not count what is published, so it is not known whether messages still come: set management.rates_mode = basic there, and restart it",
+			now.reasons = append(now.reasons, fmt.Sprintf("%s does not count what is published, so it is not known whether messages still come: set management.rates_mode = basic there, management_agent.disable_metrics_collector = false and management.disable_stats = false, and restart it",
 				node))
 		}
 	}
@@ -350,7 +350,9 @@ func (f *FromDelayed) Run(ctx context.Context) error {
 		return err
 	}
 	if time.Since(quiet) > countEvery { // messages may have come again, and be in their queues already
-		if err := f.await(ctx); err != nil {
+		once := *f
+		once.Wait = f.Idle // no longer: others wait for the lock
+		if err := once.await(ctx); err != nil {
 			return err
 		}
 	}

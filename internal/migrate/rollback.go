@@ -73,7 +73,7 @@ func (r *Runner) rollBack(ctx context.Context, without topology.Compiled, moves 
 	}
 	for _, m := range moves {
 		if m.addressStays(state, todo.Changes) {
-			r.say("abort: failed messages of %s may still be waiting in a tier: they return to %s; when the tiers are empty, run apply to remove the address of %s",
+			r.say("abort: failed messages of %s may still be waiting in a tier: they return to %s; the address of %s stays until an apply finds all tiers of the topology empty",
 				m.New, m.Legacy, m.New)
 		}
 	}

@@ -216,8 +216,8 @@ func (f *flight) remove(source *amqp.Consumer) error {
 	for _, c := range f.canaries {
 		if c.result == Missing && !c.refused {
 			f.report.Left = fmt.Sprintf(
-				"a canary may still come back: the queue %s receives it, and the broker deletes that queue after %s",
-				text.Name(f.home), text.Took(f.verifier.expires()))
+				"a canary may still come back: the queue %s receives it, and the broker deletes that queue after %s; later it goes to %s",
+				text.Name(f.home), text.Took(f.verifier.expires()), text.Name(topology.UnroutableName(f.verifier.Topology.Name)))
 			return nil
 		}
 	}

@@ -101,7 +101,7 @@ func (v *Verifier) Run(ctx context.Context) (Report, error) {
 	}
 	group.Go(func() error { return v.flyNatives(flying, state, natives) })
 	if err := group.Wait(); err != nil && ctx.Err() != nil {
-		return report, fmt.Errorf("%w; the canaries and their queues %s* go away by themselves within %s", ErrInterrupted,
+		return report, fmt.Errorf("%w; the queues %s* go away by themselves within %s, and the canaries in tiers with them; one that no processor has taken stays in the failed queue", ErrInterrupted,
 			text.Name(home.Name), text.Took(max(v.expires(), 2*expiryMargin)))
 	} else if err != nil {
 		return report, err
