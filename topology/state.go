@@ -80,8 +80,8 @@ type Usage struct {
 	// ConsumersAsked says that the queue itself was asked how many consumers it has at this moment.
 	// Else the number is that of the statistics, up to 10 seconds old.
 	ConsumersAsked bool `json:"-"`
-	// Bytes is the size of the message bodies. Zero also where it is not known: the broker reports it
-	// seconds after the number of messages, and one that keeps no statistics never.
+	// Bytes is the size of the message bodies. Zero also where it is not known: for some seconds, or
+	// without statistics.
 	Bytes int64 `json:"bytes"`
 	// Oldest is the timestamp of the message at the head of the queue. Zero: not known. The broker
 	// reports it for classic queues whose publishers set it.
