@@ -269,19 +269,19 @@ func TestMigrateInterrupted(t *testing.T) {
 	t.Parallel()
 	dlxctl := brokertest.Program(t)
 	s := newStage(t, "classic", nil)
-	const n = 15_000
+	const n = 40_000 // some seconds of a drain, or it would be over before the signal comes
 	s.fill(t, n, 10)
 	if c, said := s.command(t, dlxctl, "--yes", "--settle", "10ms", "--until", "cutover"); c.Run() != nil {
 		t.Fatalf("the cutover:\n%s", said)
 	}
-	moved := 0
+	moved, eyes := 0, s.target.Channel(t)
+	drains := func() bool { return brokertest.Ready(t, eyes, "new") > moved }
 	for range 2 {
 		c, said := s.command(t, dlxctl, "--yes", "--settle", "10ms", "--idle", "30s")
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		before := moved
-		brokertest.Eventually(t, "the drain to begin", func() bool { return s.ready(t, "new") > before })
+		brokertest.EventuallyEvery(t, 5*time.Millisecond, "the drain to begin", drains)
 		if err := c.Process.Signal(syscall.SIGINT); err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +307,7 @@ to roll back: dlxctl migrate abort --yes -f \S+$`).FindStringSubmatch(said.Strin
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	brokertest.Eventually(t, "the drain to go on", func() bool { return s.ready(t, "new") > moved })
+	brokertest.EventuallyEvery(t, 5*time.Millisecond, "the drain to go on", drains)
 	_ = c.Process.Kill() // it runs: it waits for --idle at least
 	_ = c.Wait()         // it was killed
 	c, said := s.command(t, dlxctl, "--yes", "--idle", "1s", "--lock-timeout", "20s")
