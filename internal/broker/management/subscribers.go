@@ -27,7 +27,10 @@ func (m *Client) AllSubscribers(ctx context.Context) (map[string][]string, error
 		Channel any `json:"channel_details"` // an object, or [] if the channel is gone or not known yet
 	}
 	err := m.get(ctx, &list, "consumers/"+url.PathEscape(m.vhost))
-	if err != nil && !errors.Is(err, broker.ErrRefused) { // a broker without statistics answers 400
+	if errors.Is(err, broker.ErrRefused) && errors.Is(m.requireStatistics(ctx), ErrNoStatistics) {
+		return map[string][]string{}, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	out := map[string][]string{}
