@@ -21,7 +21,7 @@ type delayHandler struct {
 	topology topology.Compiled
 	trouble  *slog.Logger               // limits lines of the same text
 	probe    *monitor.Probe             // nil: nothing is recorded
-	unbound  func(exchange string) bool // it may lack bindings for now, or does not exist
+	unbound  func(exchange string) bool // it may lack bindings for now
 	refused  *refusals
 	tell     func(notify.Notice, notify.Message) // nil: no notices are sent
 	alike    func(problem string) string         // equal for errors that differ in numbers alone

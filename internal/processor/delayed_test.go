@@ -664,7 +664,9 @@ func TestDelaysWaitForTheBindingsOfTheirExchange(t *testing.T) {
 	if err := s.eyes.ExchangeDelete("events", false, false); err != nil {
 		t.Fatal(err)
 	}
+	front, wire := brokertest.NewProxy(t, s.target)
 	p := s.processor(t)
+	p.Endpoint = s.endpoint(t, front)
 	log := listen(t, p)
 	run(t, p)
 	log.says(t, "nothing can be published to the exchange of a delay")
@@ -673,6 +675,7 @@ func TestDelaysWaitForTheBindingsOfTheirExchange(t *testing.T) {
 		t.Fatal(err)
 	}
 	log.says(t, "the exchange can be published to again")
+	wire.Cut()
 	s.publish(t, "shop.later", "a", amqp091.Publishing{MessageId: "n"})
 	began := time.Now()
 	brokertest.Eventually(t, "each to be returned several times", func() bool {

@@ -43,13 +43,29 @@ type failedQueue struct {
 type shared struct {
 	connected sync.Once // it is logged once
 
-	mu      sync.Mutex
-	blocked map[*failedQueue]bool
+	mu          sync.Mutex
+	blocked     map[*failedQueue]bool
+	unavailable map[string]time.Time // when nothing could be published to an exchange, the last time
+}
+
+// sawUnavailable remembers that nothing can be published to an exchange.
+func (s *shared) sawUnavailable(exchange string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unavailable[exchange] = time.Now()
+}
+
+// unbound reports whether an exchange may lack bindings, as nothing could be published to it until
+// a short time ago. A queue that connected since does not know that itself.
+func (s *shared) unbound(exchange string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.unavailable[exchange]) < bindTime
 }
 
 // failedQueues returns those of the topology.
 func (p *Processor) failedQueues(probes monitor.Probes, out *outages, trouble, dead *slog.Logger) []*failedQueue {
-	together := &shared{blocked: map[*failedQueue]bool{}}
+	together := &shared{blocked: map[*failedQueue]bool{}, unavailable: map[string]time.Time{}}
 	var all []*failedQueue
 	for _, b := range p.Topology.Backoffs {
 		q := &failedQueue{Processor: p, backoff: b, probe: probes.Of(b.Name), trouble: trouble, dead: dead, shared: together}
@@ -229,10 +245,9 @@ func (q *failedQueue) logRetry(ctx context.Context, err error, pause time.Durati
 func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTimeout time.Duration) error {
 	var missing unavailables
 	absent := func(exchange string) bool { return missing.has(exchange) }
-	unbound := func(exchange string) bool { return missing.unbound(exchange) }
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	handler, end := q.handler(ctx, out, absent, unbound, giveUp)
+	handler, end := q.handler(ctx, out, absent, giveUp)
 	defer end()
 	err := relay.Drive{
 		Queue: q.backoff.FailedQueue, Caution: &q.caution,
@@ -265,7 +280,7 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 // over out. It calls giveUp when the relay must end because of a message. The caller calls end
 // afterwards.
 func (q *failedQueue) handler(
-	ctx context.Context, out *amqp.Conn, absent, unbound func(exchange string) bool, giveUp func(error),
+	ctx context.Context, out *amqp.Conn, absent func(exchange string) bool, giveUp func(error),
 ) (made relay.Handler, end func()) {
 	refused := &refusals{
 		queue: topology.UnroutableName(q.Topology.Name), probe: q.probe, tries: map[uint64]int{},
@@ -279,7 +294,7 @@ func (q *failedQueue) handler(
 	if q.delay != nil {
 		return &delayHandler{
 			rules: retry.NewDelayRules(q.Topology, *q.delay, out.FrameMax()), delay: *q.delay,
-			topology: q.Topology, trouble: q.trouble, probe: q.probe, unbound: unbound, refused: refused,
+			topology: q.Topology, trouble: q.trouble, probe: q.probe, unbound: q.shared.unbound, refused: refused,
 			tell: tell, alike: alike,
 		}, func() {}
 	}

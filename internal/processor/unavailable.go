@@ -37,8 +37,8 @@ type unavailable struct {
 	every    time.Duration
 	check    func(*amqp.Conn) (bool, error) // reports whether it is available
 
-	mu    sync.Mutex
-	since time.Time // when it was available again; zero: it is not
+	mu        sync.Mutex
+	available bool // again
 }
 
 // findUnavailable looks for the exchanges of the backoff before anything is consumed.
@@ -112,12 +112,14 @@ func (q *failedQueue) lookFor(in *amqp.Conn, exchange string) (*unavailable, err
 			return nil, err
 		}
 		u.every, u.check = forbiddenTime, func(conn *amqp.Conn) (bool, error) { return conn.MayPublish(exchange) }
+		q.shared.sawUnavailable(exchange)
 		return u, nil
 	}
 	if exists, err := in.HasExchange(exchange); err != nil || exists {
 		return nil, err
 	}
 	u.every, u.check = missingTime, func(conn *amqp.Conn) (bool, error) { return conn.HasExchange(exchange) }
+	q.shared.sawUnavailable(exchange)
 	return u, nil
 }
 
@@ -145,14 +147,6 @@ func (all unavailables) has(exchange string) bool {
 	return slices.ContainsFunc(all, func(u *unavailable) bool { return u.exchange == exchange && u.lasts() })
 }
 
-// unbound reports whether an exchange may lack bindings, as nothing can be published to it, or
-// nothing could until a short time ago.
-func (all unavailables) unbound(exchange string) bool {
-	return slices.ContainsFunc(all, func(u *unavailable) bool {
-		return u.exchange == exchange && (u.lasts() || time.Since(u.since) < bindTime)
-	})
-}
-
 // watch checks them until they are available or ctx ends.
 func (all unavailables) watch(ctx context.Context) {
 	var each sync.WaitGroup
@@ -166,7 +160,7 @@ func (u *unavailable) lasts() bool {
 	u.probe.Active() // what waits does so on purpose
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.since.IsZero()
+	return !u.available
 }
 
 // watch checks the exchange until it is available or ctx ends.
@@ -175,8 +169,9 @@ func (u *unavailable) watch(ctx context.Context) {
 		if available, err := u.look(ctx); err != nil || !available {
 			continue // the relay sees itself when its connections are over
 		}
+		u.shared.sawUnavailable(u.exchange) // it was until now
 		u.mu.Lock()
-		u.since = time.Now()
+		u.available = true
 		u.mu.Unlock()
 		u.Log.InfoContext(ctx, "the exchange can be published to again", "exchange", u.exchange)
 		return
