@@ -121,19 +121,20 @@ func oldestDeadLetter() check {
 	return check{Rule{
 		ID: "oldest-dead-letter", Severity: Warning, Live: true,
 		Title: "Dead letters are older than a week",
-		Why:   "The first message of the dead-letter queue has been there for more than seven days. It seems to be forgotten.",
-		Fix:   "Look at the dead letters: replay what can succeed now, and discard the rest.",
-		Hit:   Example{Definitions: deadLettersIn(""), Live: aged(tooOld + time.Hour)},
-		Miss:  Example{Definitions: deadLettersIn(""), Live: aged(time.Hour)},
+		Why: "The first message of the dead-letter queue was published more than seven days ago, by the timestamp that its " +
+			"publisher set. When it died, the broker does not tell. It seems to be forgotten.",
+		Fix:  "Look at the dead letters: replay what can succeed now, and discard the rest.",
+		Hit:  Example{Definitions: deadLettersIn(""), Live: aged(tooOld + time.Hour)},
+		Miss: Example{Definitions: deadLettersIn(""), Live: aged(time.Hour)},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
 		since, known := x.in.Live.Oldest[q.Name]
 		if q.Role != topology.RoleDeadLetter || !known || x.in.Live.Now.Sub(since) < tooOld {
 			return Finding{}, false
 		}
 		return Finding{
-			Evidence: fmt.Sprintf("the first message is from %s, %d days ago", since.UTC().Format(time.DateOnly),
+			Evidence: fmt.Sprintf("the first message was published on %s, %d days ago, by its timestamp", since.UTC().Format(time.DateOnly),
 				int(x.in.Live.Now.Sub(since).Hours()/24)),
-			Consequence: "failed messages wait, and seem to be forgotten",
+			Consequence: "failed messages wait, and may be forgotten",
 			Remedy:      lookAt(q),
 		}, true
 	})}
