@@ -93,6 +93,9 @@ func nextSteps(c *cobra.Command, by string, r desk.Result) []string {
 // moved is still in the queue.
 func stepWithoutHold(c *cobra.Command, r desk.Result) string {
 	if r.Action.Kind().Edits && r.DoubledAtMost > 0 { // another edit would send another message
+		if r.Parked {
+			return "the edit is done if the edited message has arrived: its original stays parked"
+		}
 		return "to end the edit, if the edited message has arrived: " +
 			deskLine(c, string(desk.Park), r.Queue, "--handle", c.Flags().Arg(0), "--yes")
 	}

@@ -253,6 +253,8 @@ func TestTheNextStepOfARunWithoutAHold(t *testing.T) {
 	r := desk.Result{Run: "r1", Queue: "billing.dead", Direct: true, Ended: true, Moved: 3, LeftInQueue: 4, FailedAgain: 1}
 	edited := r
 	edited.Action, edited.DoubledAtMost = desk.Edit, 1
+	parked := edited
+	parked.Parked = true
 	const rest = "to do the rest, once the cause is gone: dlxctl desk "
 	for want, tc := range map[string]struct {
 		command *cobra.Command
@@ -273,6 +275,9 @@ func TestTheNextStepOfARunWithoutAHold(t *testing.T) {
 		rest + "edit 0a1b2c3d4e5f --body-file b --yes": {newDeskEdit(&app{}), "0a1b2c3d4e5f --body-file b --yes", r},
 		"to end the edit, if the edited message has arrived: dlxctl desk park billing.dead --handle 0a1b2c3d4e5f --yes": {
 			newDeskEdit(&app{}), "0a1b2c3d4e5f @billing --body-file b --yes", edited,
+		},
+		"the edit is done if the edited message has arrived: its original stays parked": {
+			newDeskEdit(&app{}), "0a1b2c3d4e5f shop.parked --body-file b --yes", parked,
 		},
 	} {
 		parent := &cobra.Command{Use: "desk"}

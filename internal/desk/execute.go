@@ -72,6 +72,7 @@ func (w *worker) describe(m *manifest, r Result) Result {
 	d := w.desk
 	w.record.ChosenBy, w.record.Returned = m.ChosenBy, m.back
 	r.Action, r.Queue, r.Chosen, r.Begun, r.By, r.Reason = m.Action, m.Queue, m.Chosen, m.Started, m.By, m.Reason
+	r.Parked = m.Queue == topology.ParkedName(d.Topology.Name)
 	r.InDoubt = min(w.inDoubt, r.DoubledAtMost)
 	if d.By != m.By {
 		r.Continued = d.By
@@ -166,7 +167,7 @@ func (s *session) doubt(n int) {
 // again is what continues the run once the reason is gone for which it stopped.
 func (s *session) again() string {
 	if s.direct {
-		return "repeat this command"
+		return "do the rest"
 	}
 	return fmt.Sprintf("'dlxctl desk run resume %s'", s.manifest.Run)
 }

@@ -28,7 +28,7 @@ func (w *worker) lockParked(ctx context.Context, wait time.Duration) (*amqp.Conn
 	name := topology.ParkedName(w.desk.Topology.Name)
 	return w.desk.lock(ctx, wish{
 		what: "opens " + name, queue: topology.DeskLockName(w.desk.Topology.Name, name+" exists"), wait: wait,
-		taken: "another desk opens or deletes the queue " + name, fix: "repeat the command in a minute",
+		taken: "another desk opens or deletes the queue " + name, fix: "try again in a minute",
 	})
 }
 

@@ -296,7 +296,7 @@ func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
 func (r *router) elsewhere(queue string) error {
 	again := "give the messages back with 'dlxctl desk run return " + r.manifest.Run + "', and replay them again"
 	if r.direct {
-		again = "repeat this command"
+		again = "choose the rest again"
 	}
 	return fmt.Errorf("a message leads to %s now, and the run was begun to send to %s; %s",
 		text.Name(queue), text.List(text.Names(r.manifest.Watch)), again)

@@ -195,6 +195,8 @@ type Result struct {
 	Reason    string    `json:"reason,omitempty"`
 	// Direct reports that the run had no hold: there is nothing to resume or return.
 	Direct bool `json:"-"`
+	// Parked reports that the run chose among the parked messages.
+	Parked bool `json:"-"`
 	// Ended reports that the run has no hold any more.
 	Ended bool `json:"ended"`
 	// Moved is how many messages reached their target, Left how many are still in the hold.

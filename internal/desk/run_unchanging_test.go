@@ -58,7 +58,7 @@ func TestNoFailureIsLostInAnInterruptedChange(t *testing.T) {
 	const why = "a change of the backoff of billing is not finished"
 	r, err := s.desk.Execute(t.Context(), p, nil)
 	if err != nil || !r.Direct || r.LeftInQueue != len(chosen) || !strings.Contains(r.Stopped, why) ||
-		!strings.HasSuffix(r.Stopped, "run 'dlxctl apply' first, then repeat this command") {
+		!strings.HasSuffix(r.Stopped, "run 'dlxctl apply' first, then do the rest") {
 		t.Fatalf("it did not stop before it sent anything: %+v, %v", r, err)
 	}
 	if r, err = s.deskOn(t, s.target).Holding().Execute(t.Context(), p, nil); err != nil {
@@ -162,7 +162,7 @@ func TestADirectRunThatWaitedIsRepeated(t *testing.T) {
 	s.lockTopology(t)
 	s.desk.ChangeWait = 500 * time.Millisecond
 	r := s.execute(t, request(t, desk.Replay))
-	if !r.Direct || r.LeftInQueue != 1 || !strings.HasSuffix(r.Stopped, "; wait for its end, then repeat this command") {
+	if !r.Direct || r.LeftInQueue != 1 || !strings.HasSuffix(r.Stopped, "; wait for its end, then do the rest") {
 		t.Fatalf("%+v", r)
 	}
 }
@@ -211,7 +211,7 @@ func TestADirectRunThatWaitedNoticesThatItsQueueIsUnbound(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if !r.Direct || r.LeftInQueue != 4 || !strings.HasSuffix(r.Stopped, "run 'dlxctl apply', then repeat this command") {
+	if !r.Direct || r.LeftInQueue != 4 || !strings.HasSuffix(r.Stopped, "run 'dlxctl apply', then do the rest") {
 		t.Fatalf("%d messages are in shop.unroutable: %+v", readyIn(t, s.ch, "shop.unroutable"), r)
 	}
 	s.awaitReady(t, "billing.dead", 4)
