@@ -28,8 +28,13 @@ func (a *app) finishRun(c *cobra.Command, by string, action desk.Action, r desk.
 	if _, drops := errors.AsType[desk.DroppingError](cause); drops {
 		return acceptLoss(c, cause)
 	}
-	if cause != nil && (r.Run == "" || errors.Is(cause, desk.ErrRefused)) {
+	switch {
+	case cause != nil && r.Run == "":
 		return cause // nothing was moved
+	case errors.Is(cause, desk.ErrRefused) && r.Left == 0:
+		return cause
+	case errors.Is(cause, desk.ErrRefused): // once it had taken some, or when it was resumed
+		return stepsError{cause, nextSteps(c, by, r)}
 	}
 	interrupted := c.Context().Err() != nil
 	if interrupted && errors.Is(cause, c.Context().Err()) {

@@ -296,6 +296,25 @@ func TestTheNextStepOfARunWithoutAHold(t *testing.T) {
 	}
 }
 
+// A run that is refused once messages are in its hold says how to get them out.
+func TestTheNextStepOfARefusedRun(t *testing.T) {
+	t.Parallel()
+	parent, replay, out := &cobra.Command{Use: "desk"}, newDeskReplay(&app{}), &strings.Builder{}
+	parent.AddCommand(replay)
+	(&cobra.Command{Use: "dlxctl"}).AddCommand(parent)
+	replay.SetContext(t.Context())
+	refused := fmt.Errorf("%w: no room", desk.ErrRefused)
+	for left, want := range map[int]string{
+		0: refused.Error(),
+		3: refused.Error() + "\n  to continue: dlxctl desk run resume r1 --yes\n  to put the rest back: dlxctl desk run return r1 --yes",
+	} {
+		err := (&app{stdout: out}).finishRun(replay, byResume, desk.Replay, desk.Result{Run: "r1", Left: left}, refused)
+		if err.Error() != want || !errors.Is(err, desk.ErrRefused) || out.Len() > 0 {
+			t.Errorf("%d left in the hold: %q, and it wrote %q", left, err, out)
+		}
+	}
+}
+
 // Of several runs that are resumed each gets its turn, until a signal. The exit code says that some
 // messages were moved, also if another run could not even begin.
 func TestResumeOfSeveralRuns(t *testing.T) {
