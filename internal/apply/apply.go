@@ -363,14 +363,10 @@ func (r *Runner) retire(ctx context.Context, first plan.Plan) (plan.Plan, error)
 		}
 		todo := plan.Allowed(p, r.Options.Allow)
 		r.refusal = nil
-		if todo.Empty() {
-			if err := r.handOver(ctx, todo.Retiring); err != nil {
-				return p, err
-			}
-			if len(todo.Retiring) == 0 { // skipped objects may need other tiers
-				return p, nil
-			}
-		} else {
+		switch {
+		case todo.Empty() && len(todo.Retiring) == 0: // skipped objects may need other tiers
+			return p, nil
+		case !todo.Empty():
 			// To prove that a tier is empty takes seconds, so this loop does not spin.
 			err := r.write(ctx, todo)
 			if err == nil && r.refusal == nil {
@@ -385,6 +381,9 @@ func (r *Runner) retire(ctx context.Context, first plan.Plan) (plan.Plan, error)
 				time.Since(refused) > min(r.Wait, management.StatisticsLag)) {
 				return p, &UnfinishedError{err}
 			}
+		}
+		if err := r.handOver(ctx, todo.Retiring); err != nil {
+			return p, err
 		}
 		if names, line := r.waitsFor(todo); names != "" && names != said {
 			said = names
@@ -413,9 +412,13 @@ func (r *Runner) waitsFor(todo plan.Plan) (names, line string) {
 
 // waitedFor is the error of a run that has waited as long as it may.
 func (r *Runner) waitedFor(p plan.Plan) error {
-	if r.refusal != nil {
-		return unfinished("%s, after %s; run %s again", r.refusal, text.Duration(r.Wait), r.command())
+	after, hold := text.Duration(r.Wait), strings.Join(p.Retiring, ", ")
+	switch {
+	case r.refusal == nil:
+		return unfinished("retired tiers still hold messages after %s: %s; run %s again", after, hold, r.command())
+	case hold == "":
+		return unfinished("%s, after %s; run %s again", r.refusal, after, r.command())
+	default:
+		return unfinished("%s, and retired tiers still hold messages, after %s: %s; run %s again", r.refusal, after, hold, r.command())
 	}
-	return unfinished("retired tiers still hold messages after %s: %s; run %s again", text.Duration(r.Wait),
-		strings.Join(p.Retiring, ", "), r.command())
 }

@@ -327,7 +327,8 @@ func TestAReplacedQueueKeepsTheBindingsOfOthers(t *testing.T) {
 }
 
 // A run that waits for tiers ends in time also if the broker goes on refusing to delete one that
-// its counts show to be empty and unused, as while the leader of the tier is away. It says why.
+// its counts show to be empty and unused, as while the leader of the tier is away. It says why, and
+// names those that hold messages.
 func TestAWaitEndsWhileATierCannotBeDeleted(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -350,7 +351,10 @@ func TestAWaitEndsWhileATierCannotBeDeleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := apply.Open(endpoint, load(t, strings.Replace(s.file("a"), "[2m, 3m]", "[2m]", 1)))
+	const holds = "shop.b.retry.2m"
+	brokertest.PublishConfirmed(t, target.Confirming(t), "", holds, amqp091.Publishing{Body: []byte("waits")})
+	brokertest.Eventually(t, "the message to be counted", func() bool { return target.Queue(t, holds)["messages"] == float64(1) })
+	session, err := apply.Open(endpoint, load(t, strings.Replace(s.file("a"), "[2m, 3m]", "[4m]", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +363,8 @@ func TestAWaitEndsWhileATierCannotBeDeleted(t *testing.T) {
 	defer cancel()
 	runner := apply.Runner{Session: session, Reporter: hooks{writes: func() {}}, Wait: time.Second}
 	err = runner.Run(ctx)
-	const want = "shop.b.retry.3m is not deleted: the queue holds a message, after 1s; run apply again"
+	const want = "shop.b.retry.3m is not deleted: the queue holds a message, and retired tiers still hold messages, " +
+		"after 1s: " + holds + "; run apply again"
 	if err == nil || err.Error() != want {
 		t.Errorf("the run ends with %v", err)
 	}
