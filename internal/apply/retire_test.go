@@ -353,7 +353,8 @@ func TestAWaitEndsWhileATierCannotBeDeleted(t *testing.T) {
 	}
 	const holds = "shop.b.retry.2m"
 	brokertest.PublishConfirmed(t, target.Confirming(t), "", holds, amqp091.Publishing{Body: []byte("waits")})
-	brokertest.Eventually(t, "the message to be counted", func() bool { return target.Queue(t, holds)["messages"] == float64(1) })
+	brokertest.Eventually(t, "the message to be counted",
+		func() bool { return target.Queue(t, holds)["messages"] == float64(1) })
 	session, err := apply.Open(endpoint, load(t, strings.Replace(s.file("a"), "[2m, 3m]", "[4m]", 1)))
 	if err != nil {
 		t.Fatal(err)

@@ -59,6 +59,7 @@ func (p *trip) deliver() {
 
 func (p *trip) Deliveries() <-chan amqp091.Delivery      { return p.deliveries }
 func (p *trip) Take(d amqp091.Delivery) amqp091.Delivery { return d }
+func (p *trip) Canceled() bool                           { return false }
 func (p *trip) Forget(uint64)                            {}
 func (p *trip) Full() (bool, int)                        { return false, 0 }
 func (p *trip) Get() (amqp091.Delivery, bool, error)     { return amqp091.Delivery{}, false, nil }

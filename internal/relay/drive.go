@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// lastTry is how many passes in a row may be ended by a message.
+	// lastTry is how many passes in a row may be ended by a message or a cancellation.
 	lastTry = 8
 	// retryPause is the pause before the next.
 	retryPause = 200 * time.Millisecond
@@ -41,9 +41,10 @@ type Drive struct {
 	Passed func(error)
 }
 
-// Run makes passes until one ends without an error, until ctx ends, or until messages have ended
-// eight in a row. Each pass has connections of its own, as a message may end them. Nothing is lost
-// between passes: what was not acknowledged is delivered again.
+// Run makes passes until one ends without an error, until ctx ends, or until eight in a row have been
+// ended by messages, or by the broker, which has canceled the consumer. Each pass has connections of
+// its own, as a message may end them. Nothing is lost between passes: what was not acknowledged is
+// delivered again.
 func (d Drive) Run(ctx context.Context) error {
 	for tries := 1; ; tries++ {
 		final, err := d.dial(ctx)
@@ -56,7 +57,9 @@ func (d Drive) Run(ctx context.Context) error {
 			return err
 		case errors.Is(err, ErrAgain):
 			tries = 0
-		case tries == lastTry || !closed || !why.ByMessage() || wait.For(ctx, retryPause) != nil:
+		case tries == lastTry, !errors.Is(err, amqp.ErrCanceled) && !(closed && why.ByMessage()):
+			return err
+		case wait.For(ctx, retryPause) != nil:
 			return err
 		}
 	}

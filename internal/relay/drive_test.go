@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -242,6 +243,55 @@ func TestDriveMakesOnePass(t *testing.T) {
 				t.Errorf("it makes %d passes: %q", len(s.passes), s.passes)
 			}
 		})
+	}
+}
+
+// RabbitMQ 4.3 cancels a consumer of a quorum queue that has not acknowledged in time, and delivers
+// anew what it had. A drive that waits for its admission meanwhile publishes none of it twice.
+func TestDriveIsCanceledWhileItWaits(t *testing.T) {
+	t.Parallel()
+	s := newDrives(t)
+	if !s.target.AtLeast("4.3") {
+		t.Skip("the broker closes the channel there")
+	}
+	const queue, n = "slow", 20
+	args := amqp091.Table{"x-queue-type": "quorum", "x-consumer-timeout": int32(1000)}
+	if _, err := s.ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
+		t.Fatal(err)
+	}
+	var messages []amqp091.Publishing
+	for i := range n {
+		messages = append(messages, amqp091.Publishing{MessageId: fmt.Sprint(i), Body: []byte("b")})
+	}
+	brokertest.PublishConfirmed(t, s.ch, "", queue, messages...)
+	eyes := s.target.Channel(t)
+	d := s.drive(t)
+	d.Queue = queue
+	var taken atomic.Int32
+	waited := false
+	s.each = func(string) { taken.Add(1) }
+	var admit chan struct{}
+	d.Start = func(r *relay.Relay) { admit = make(chan struct{}); r.Admit = admit }
+	d.Meanwhile = func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			if !waited && taken.Load() > 2 {
+				waited = true
+				brokertest.Eventually(t, "the broker to take the others back", func() bool {
+					return brokertest.Ready(t, eyes, queue) > n-10
+				})
+			}
+			select {
+			case admit <- struct{}{}:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	}
+	if err := within(t, func() error { return d.Run(t.Context()) }); err != nil || !waited || len(s.passes) < 2 {
+		t.Errorf("%v after %d passes", err, len(s.passes))
+	}
+	if got := brokertest.Ready(t, s.ch, "to"); got != n {
+		t.Errorf("%d messages of %d have arrived", got, n)
 	}
 }
 

@@ -23,7 +23,7 @@ const (
 	whyPlaces = "places" // all Places are taken by messages that wait
 	whyBytes  = "bytes"  // deliveries waited for memory
 	whyGrow   = "grow"   // messages are small again
-	whyRenew  = "renew"  // a message has been unacknowledged for long
+	whyRenew  = "renew"  // a message has been unacknowledged for long, or may have
 )
 
 // hold leaves a message in the queue. Only its place among the deliveries is kept.
@@ -86,17 +86,24 @@ func (l *loop) passed() error {
 // look ends a Run whose subscription must be renewed.
 func (l *loop) look(now time.Time) error {
 	full, largest := l.Source.Full()
-	waits := len(l.jobs) > 0 && (l.jobs[0].held || l.jobs[0].refusals > 0)
 	switch {
 	case full:
 		return l.end(whyBytes)
-	case waits && now.Sub(l.jobs[0].taken) > cmp.Or(l.RenewAfter, renewTime):
+	case l.waitsLonger(now, cmp.Or(l.RenewAfter, renewTime)):
 		return l.end(whyRenew)
 	case l.moved >= growAfter && largest < l.GrowBelow:
 		return l.end(whyGrow)
 	default:
 		return nil
 	}
+}
+
+// waitsLonger reports whether a message waits unacknowledged for longer than d, or may: while
+// nothing is admitted, messages wait that were delivered and not taken in.
+func (l *loop) waitsLonger(now time.Time, d time.Duration) bool {
+	longer := func(jobs []*job) bool { return len(jobs) > 0 && now.Sub(jobs[0].taken) > d }
+	waits := len(l.jobs) > 0 && (l.jobs[0].held || l.jobs[0].refusals > 0)
+	return waits && longer(l.jobs) || longer(l.behind) || l.paused() && now.Sub(l.pausedSince) > d
 }
 
 // ended returns how the Run ended.

@@ -52,24 +52,25 @@ type job struct {
 // loop is the state of one Run. It belongs to one goroutine.
 type loop struct {
 	*Relay
-	deliveries <-chan amqp091.Delivery // nil once the intake has ended
-	canceled   bool                    // the subscription is over, because the queue seems empty
-	stopping   bool
-	idleTime   time.Duration   // how long nothing must arrive now
-	idleSince  time.Time       // since when nothing has arrived; zero while something is in flight
-	fruitless  bool            // the renewed subscription has delivered nothing yet
-	admitted   bool            // Admit has admitted a message that has not come yet
-	jobs       []*job          // in the order of delivery
-	unsettled  map[uint64]*job // by the number that Publish returned
-	waiting    []*job          // refused, to be published again
-	behind     []*job          // wait for room
-	timer      *time.Timer     // runs out when the first of waiting is due
-	gaveUp     bool            // the last message that was nacked repeatedly was given up
-	settled    bool            // there may be something to acknowledge
-	why        string          // to end with ErrAgain once nothing is in flight; empty is not
-	sinkFailed bool            // the sink is why Run ends
-	moved      int             // how many copies were confirmed
-	held       int             // how many of jobs are held
+	deliveries  <-chan amqp091.Delivery // nil once the intake has ended
+	canceled    bool                    // the subscription is over, because the queue seems empty
+	stopping    bool
+	idleTime    time.Duration   // how long nothing must arrive now
+	idleSince   time.Time       // since when nothing has arrived; zero while something is in flight
+	fruitless   bool            // the renewed subscription has delivered nothing yet
+	admitted    bool            // Admit has admitted a message that has not come yet
+	pausedSince time.Time       // when the last message that was admitted came, or the loop began
+	jobs        []*job          // in the order of delivery
+	unsettled   map[uint64]*job // by the number that Publish returned
+	waiting     []*job          // refused, to be published again
+	behind      []*job          // wait for room
+	timer       *time.Timer     // runs out when the first of waiting is due
+	gaveUp      bool            // the last message that was nacked repeatedly was given up
+	settled     bool            // there may be something to acknowledge
+	why         string          // to end with ErrAgain once nothing is in flight; empty is not
+	sinkFailed  bool            // the sink is why Run ends
+	moved       int             // how many copies were confirmed
+	held        int             // how many of jobs are held
 
 	oldest uint64    // the earliest message without a confirm at the last look, or zero
 	since  time.Time // when a look found it first
@@ -79,7 +80,7 @@ type loop struct {
 func newLoop(r *Relay) *loop {
 	l := &loop{
 		Relay: r, deliveries: r.Source.Deliveries(), unsettled: map[uint64]*job{}, timer: time.NewTimer(0),
-		idleTime: idleTime,
+		idleTime: idleTime, pausedSince: time.Now(),
 	}
 	l.timer.Stop()
 	return l
@@ -87,7 +88,7 @@ func newLoop(r *Relay) *loop {
 
 func (l *loop) delivered(d amqp091.Delivery, ok bool) error {
 	if ok {
-		l.admitted, l.idleSince = false, time.Time{}
+		l.admitted, l.idleSince, l.pausedSince = false, time.Time{}, time.Now()
 		d = l.Source.Take(d)
 		j := &job{delivery: d, move: l.Handler.Move(d), taken: time.Now()}
 		l.jobs = append(l.jobs, j)
@@ -126,6 +127,9 @@ func (l *loop) crowded() <-chan time.Time {
 }
 
 func (l *loop) publish(j *job) error {
+	if l.Source.Canceled() { // it is delivered again, and would be doubled; it was not acknowledged
+		return l.Source.Err()
+	}
 	if j.move.Drop { // lost on purpose; not doubled, as there is no copy
 		l.finish(j)
 		return nil

@@ -67,6 +67,9 @@ type Source interface {
 	// else.
 	Take(d amqp091.Delivery) amqp091.Delivery
 	Ack(tag uint64, multiple bool) error
+	// Canceled reports whether the broker has ended the subscription, and may deliver again what it
+	// had delivered.
+	Canceled() bool
 	// Forget marks the memory of a delivery as free. The delivery stays unacknowledged.
 	Forget(tag uint64)
 	// Full reports whether deliveries had to wait for memory, and the size of the largest.

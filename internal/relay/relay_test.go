@@ -87,7 +87,8 @@ func (l *line) Ack(tag uint64, multiple bool) error {
 
 func (l *line) Take(d amqp091.Delivery) amqp091.Delivery { return d }
 
-func (l *line) Forget(uint64) {}
+func (l *line) Canceled() bool { return false }
+func (l *line) Forget(uint64)  {}
 
 func (l *line) Full() (bool, int) { return false, 0 }
 
@@ -506,6 +507,34 @@ func TestAdmitSetsThePace(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// While nothing is admitted, or there is no room, messages stay unacknowledged. The subscription is
+// renewed before the broker takes them back (consumer_timeout).
+func TestALongWaitRenewsTheSubscription(t *testing.T) {
+	t.Parallel()
+	for name, r := range map[string]relay.Relay{
+		"for its admission": {Admit: make(chan struct{})},
+		"for room":          {Room: func() bool { return false }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+				if r.Admit != nil {
+					r.Admit = make(chan struct{}) // of this bubble
+				}
+				_, end := l.start(t, r)
+				go l.deliver(1, 2)
+				sleep(9 * time.Minute)
+				l.expect(t)
+				sleep(2 * time.Minute)
+				l.expect(t, "cancel")
+				if err := end(); !errors.Is(err, relay.ErrAgain) {
+					t.Errorf("it ends with %v", err)
+				}
+			})
+		})
+	}
 }
 
 // Without room, messages wait in their order, and a run that is stopped leaves them to the broker.

@@ -19,6 +19,8 @@ type Consumer struct {
 	ch         *amqp091.Channel
 	deliveries <-chan amqp091.Delivery
 	closed     chan *amqp091.Error
+	canceled   chan string // by the broker
+	lost       bool        // it has canceled one
 	queue      string
 	tag        string
 	renewed    int // how often it has subscribed again
@@ -36,7 +38,10 @@ func (c *Conn) Consume(queue string, prefetch, bytes int) (*Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a channel: %w", err)
 	}
-	s := &Consumer{ch: ch, queue: queue, gate: c.gate, conn: c, closed: ch.NotifyClose(make(chan *amqp091.Error, 1))}
+	s := &Consumer{
+		ch: ch, queue: queue, gate: c.gate, conn: c, closed: ch.NotifyClose(make(chan *amqp091.Error, 1)),
+		canceled: ch.NotifyCancel(make(chan string, 4)), // room for this subscription and that of Settle
+	}
 	if err := ch.Qos(prefetch, 0, false); err != nil {
 		return nil, fmt.Errorf("set the prefetch: %w", err)
 	}
@@ -65,6 +70,19 @@ func (s *Consumer) Resume() error {
 // Deliveries returns the messages. It is closed after Cancel, once the messages that had arrived
 // are read, and when the broker ends the subscription.
 func (s *Consumer) Deliveries() <-chan amqp091.Delivery { return s.deliveries }
+
+// Canceled reports whether the broker has ended the subscription. It may have taken back what was
+// delivered then: a quorum queue of RabbitMQ 4.3 does at the consumer_timeout, in which earlier
+// brokers close the channel. Deliveries still returns such messages, and an acknowledgement of one
+// has no effect: what is published from then on is doubled.
+func (s *Consumer) Canceled() bool {
+	select {
+	case _, is := <-s.canceled:
+		s.lost = s.lost || is
+	default:
+	}
+	return s.lost
+}
 
 // Take returns a delivery with the headers that were published. The reader of Deliveries must call
 // it before anything else.
@@ -150,8 +168,8 @@ func (s *Consumer) Close() error {
 	return s.ch.Close()
 }
 
-// errCanceled is why a subscription ended whose channel goes on.
-var errCanceled = errors.New("the broker canceled the consumer: the queue was deleted, " +
+// ErrCanceled is why a subscription ended whose channel goes on.
+var ErrCanceled = errors.New("the broker canceled the consumer: the queue was deleted, " +
 	"its leader is gone, or messages were not acknowledged in time (consumer_timeout)")
 
 // Err returns why the subscription ended.
@@ -163,6 +181,6 @@ func (s *Consumer) Err() error {
 		}
 		return amqp091.ErrClosed
 	default:
-		return errCanceled
+		return ErrCanceled
 	}
 }

@@ -273,7 +273,7 @@ func (b *block) err() error {
 			}
 			return amqp091.ErrClosed
 		case <-timer.C:
-			return errCanceled
+			return ErrCanceled
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (c *Conn) EmptyToConsumer(queue string) (bool, error) {
 	select {
 	case d, ok := <-deliveries:
 		if !ok {
-			return false, errCanceled
+			return false, ErrCanceled
 		}
 		arrived = append(arrived, d)
 	case <-timer.C:
