@@ -29,7 +29,8 @@ type Notice struct {
 	Attempts     int64  `json:"attempts"`
 	FirstFailure string `json:"firstFailure"`
 	Owner        string `json:"owner"`
-	Severity     string `json:"severity"`
+	// Severity is that of the message. Empty: it is of no work queue of the topology.
+	Severity string `json:"severity"`
 	// Error is why the message is unroutable, what the consumer said of a dead letter, or the numbers
 	// of an outage.
 	Error string `json:"error,omitempty"`

@@ -69,7 +69,8 @@ func TestAGroupEndsWithItsMinute(t *testing.T) {
 	})
 }
 
-// A target gets the notices of its severities and owners, with the text of its template.
+// A target gets the notices of its severities and owners, with the text of its template, and those
+// of messages that are of no work queue, which would reach nothing else.
 func TestATargetChoosesAndWords(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -93,6 +94,8 @@ func TestATargetChoosesAndWords(t *testing.T) {
 		{Event: "dead_letter", Severity: "info", Owner: "team-billing", Queue: "q1", Messages: 1},
 		{Event: "dead_letter", Severity: "page", Owner: "team-crm", Queue: "q2", Messages: 1},
 		{Event: "dead_letter", Severity: "page", Owner: "team-billing", Queue: "q3", Messages: 1, Error: "<!channel>\nx"},
+		{Event: "unroutable", Severity: "ticket", Queue: "q4", Messages: 1}, // of a queue without an owner
+		{Event: "unroutable", Queue: "gone", Messages: 1, Error: "no such queue"},
 	} {
 		n.Notify(about, []byte("a body"))
 	}
@@ -100,7 +103,7 @@ func TestATargetChoosesAndWords(t *testing.T) {
 	end()
 	var post map[string]string
 	if len(got) != 1 || json.Unmarshal([]byte(got[0]), &post) != nil || len(post) != 1 ||
-		post["text"] != "<!here> q3: &lt;!channel&gt; (1)" || c.of("") != 1 {
+		post["text"] != "<!here> q3: &lt;!channel&gt; (1)\n<!here> gone: no such queue (1)" || c.of("") != 2 {
 		t.Errorf("posted %q", got)
 	}
 }

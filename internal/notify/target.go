@@ -40,7 +40,8 @@ type Target struct {
 
 	// Name is how logs and metrics name it. It must hold no secret.
 	Name string
-	// Severities and Owners are those of the notices that it gets. Empty: all.
+	// Severities and Owners are those of the notices that it gets. Empty: all. A notice without a
+	// severity is about a message of no work queue, for which no owner is known: all get it.
 	Severities, Owners []string
 	// Template makes the text of a notice. Nil: the text of dlxctl.
 	Template *notice.Template
@@ -57,7 +58,7 @@ func ParseWebhook(webhook string) (Target, error) {
 }
 
 func (t Target) wants(n Notice) bool {
-	return (len(t.Severities) == 0 || slices.Contains(t.Severities, n.Severity)) &&
+	return n.Severity == "" || (len(t.Severities) == 0 || slices.Contains(t.Severities, n.Severity)) &&
 		(len(t.Owners) == 0 || slices.Contains(t.Owners, n.Owner))
 }
 

@@ -145,7 +145,7 @@ func TestNoticesEqualDeadLetters(t *testing.T) {
 		t.Errorf("told %+v, want %+v", first, want)
 	}
 	if parked := notices["m-4"]; parked.Event != "unroutable" || parked.MovedTo != "shop.unroutable" ||
-		parked.Reason != "unknown_queue" || parked.Error == "" {
+		parked.Reason != "unknown_queue" || parked.Error == "" || parked.Severity != "" {
 		t.Errorf("told %+v", parked)
 	}
 }
@@ -176,7 +176,7 @@ func TestNoticesOfADelay(t *testing.T) {
 	end()
 	for id, reason := range map[string]string{"bad": "bad_delay", "nowhere": "refused"} {
 		if n := got[id]; n.Event != "unroutable" || n.Topology != "shop" || n.MovedTo != "shop.unroutable" ||
-			n.Messages != 1 || n.Reason != reason || n.Error == "" {
+			n.Messages != 1 || n.Reason != reason || n.Error == "" || n.Severity != "" {
 			t.Errorf("of %q it told %+v", id, n)
 		}
 	}
