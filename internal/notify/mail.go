@@ -17,7 +17,7 @@ import (
 // longestSubject is how many bytes of a text the subject of a mail has.
 const longestSubject = 150
 
-// mailbox sends notices as mails.
+// mailbox sends notices as mails to one mailbox: see [Target.apart].
 type mailbox struct{ Target }
 
 func (mailbox) close() {}

@@ -10,6 +10,7 @@ import (
 	"net/mail"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,11 +69,14 @@ func TestAMail(t *testing.T) {
 	n.Notify(deadLetter("m-1"), nil)
 	n.Notify(of("<reports>"), nil)
 	end := runs(t, n)
-	brokertest.Eventually(t, "the mail to be counted", func() bool { return c.of("") == 2 })
+	brokertest.Eventually(t, "the mails to be counted", func() bool { return c.of("") == 4 })
 	end()
-	envelopes, mails := mailsIn(t, folder, 1)
+	envelopes, mails := mailsIn(t, folder, 2)
+	slices.Sort(envelopes)
 	body, err := io.ReadAll(mails[0].Body)
-	if err != nil || envelopes[0] != "dlxctl@example.com -> a@example.com,b@example.com" ||
+	if err != nil || !slices.Equal(envelopes, []string{
+		"dlxctl@example.com -> a@example.com", "dlxctl@example.com -> b@example.com",
+	}) ||
 		!strings.Contains(mails[0].Header.Get("Subject"), "[shop] 2 notices, the first: ") ||
 		!strings.Contains(string(body), "dead letter of <reports>") || !strings.Contains(string(body), "dlxctl desk list") {
 		t.Errorf("%v: %s: %v\n%s", err, envelopes, mails[0].Header, body)
@@ -141,6 +145,28 @@ func TestAMailThatIsRefused(t *testing.T) {
 	if c.of("") != 0 || strings.Contains(logged.String(), "s3cret") ||
 		!strings.Contains(logged.String(), "target=smtp://127.0.0.1:"+port) {
 		t.Errorf("%+v\n%s", c, logged)
+	}
+}
+
+// A mailbox that the server refuses keeps no mail from the others, and is named in the log.
+func TestOneMailboxOfTwoIsRefused(t *testing.T) {
+	t.Parallel()
+	port, folder := brokertest.MailServer(t, "SMTP_REFUSED=ben@example.com")
+	c, logged := &counts{}, &bytes.Buffer{}
+	target := to(t, "smtp://127.0.0.1:"+port+"/?from=a@example.com&to=ben@example.com,ann@example.com")
+	n := New([]Target{target}, false, slog.New(slog.NewTextHandler(logged, nil)), func(string) Counter { return c })
+	n.Notify(deadLetter("m-1"), nil)
+	end := runs(t, n)
+	brokertest.Eventually(t, "both answers", func() bool { return c.of("") == 1 && c.of("refused") == 1 })
+	end()
+	err := target.Send(t.Context(), "digest", "text", nil)
+	envelopes, _ := mailsIn(t, folder, 2)
+	if want := "a@example.com -> ann@example.com"; envelopes[0] != want || envelopes[1] != want ||
+		err == nil || !strings.HasPrefix(err.Error(), "ben@example.com: ") || strings.Contains(err.Error(), "ann@") {
+		t.Errorf("%q, %v", envelopes, err)
+	}
+	if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "mailbox=ben@example.com") {
+		t.Errorf("the log is:\n%s", got)
 	}
 }
 

@@ -59,7 +59,10 @@ type group struct {
 func New(targets []Target, bodies bool, log *slog.Logger, counter func(target string) Counter) *Notifier {
 	n := &Notifier{bodies: bodies, groups: map[groupKey]*group{}, window: groupTime, look: time.Second}
 	for _, t := range targets {
-		n.targets = append(n.targets, newTarget(t, log.With("target", t.Name), counter(t.Name)))
+		named, counts := log.With("target", t.Name), counter(t.Name)
+		for _, one := range t.apart() {
+			n.targets = append(n.targets, newTarget(one, named, counts))
+		}
 	}
 	return n
 }

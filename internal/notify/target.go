@@ -62,6 +62,21 @@ func (t Target) wants(n Notice) bool {
 		(len(t.Owners) == 0 || slices.Contains(t.Owners, n.Owner))
 }
 
+// apart returns t once for each of its mailboxes. A mail server refuses mailboxes one by one, and
+// takes a mail for some of them later: no mailbox waits for another one, or goes without for it.
+func (t Target) apart() []Target {
+	if t.Kind != notice.Mail {
+		return []Target{t}
+	}
+	var out []Target
+	for _, to := range t.To {
+		one := t
+		one.To = []string{to}
+		out = append(out, one)
+	}
+	return out
+}
+
 // sender sends a batch once.
 type sender interface {
 	send(ctx context.Context, batch []Notice, missed int64) error
@@ -86,6 +101,7 @@ func newTarget(t Target, log *slog.Logger, counter Counter) *target {
 	}
 	if t.Kind == notice.Mail {
 		out.sender, out.every = mailbox{t}, mailEvery
+		out.log = log.With("mailbox", t.To[0])
 	} else {
 		out.sender = newPoster(t)
 	}
@@ -205,12 +221,24 @@ func (t *target) try(ctx context.Context, batch []Notice, missed int64) error {
 	return t.sender.send(ctx, batch, missed)
 }
 
-// Send sends a text, and a post for a webhook, once. It is for a program that ends.
+// Send sends a text, and a post for a webhook, once. It is for a program that ends. Its error says
+// which mailboxes have no mail.
 func (t Target) Send(ctx context.Context, subject, body string, post any) error {
+	var failed []error
+	for _, one := range t.apart() {
+		failed = append(failed, one.sendOnce(ctx, subject, body, post))
+	}
+	return errors.Join(failed...)
+}
+
+func (t Target) sendOnce(ctx context.Context, subject, body string, post any) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	if t.Kind == notice.Mail {
-		return mailbox{t}.mail(ctx, subject, body)
+		if err := (mailbox{t}).mail(ctx, subject, body); err != nil {
+			return fmt.Errorf("%s: %w", t.To[0], err)
+		}
+		return nil
 	}
 	p := newPoster(t)
 	defer p.close()
