@@ -29,15 +29,22 @@ type Limit struct {
 // is used no more: it writes the counts that are still open.
 func LimitLog(log *slog.Logger, limit Limit) (limited *slog.Logger, flush func()) {
 	shared := &limiter{limit: limit, log: log.Handler(), kinds: map[kind]*repeated{}}
-	return slog.New(&limitHandler{log.Handler(), shared, ""}), shared.flush
+	return slog.New(&limitHandler{log.Handler, shared, ""}), shared.flush
 }
 
 // limitHandler is the handler of a limited logger. Those that With makes share their
 // limiter.
 type limitHandler struct {
-	slog.Handler
+	// made returns the handler with the attributes of With. They are read, and masked if they are a
+	// [slog.LogValuer], for lines that are written alone: in a flood most are not.
+	made    func() slog.Handler
 	limiter *limiter
 	by      string // the value of the attribute Limit.By
+}
+
+// Enabled reports whether records of a level are logged.
+func (h *limitHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.limiter.log.Enabled(ctx, level)
 }
 
 // kind is what lines have in common that are counted together.
@@ -63,7 +70,7 @@ func (h *limitHandler) Handle(ctx context.Context, r slog.Record) error {
 	if h.limiter.over(ctx, kind{r.Message, h.by}, r) {
 		return nil
 	}
-	return h.Handler.Handle(ctx, r)
+	return h.made().Handle(ctx, r)
 }
 
 // over counts a record, and reports whether it is one too many.
@@ -122,10 +129,10 @@ func (h *limitHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 			by = a.Value.String()
 		}
 	}
-	return &limitHandler{h.Handler.WithAttrs(attrs), h.limiter, by}
+	return &limitHandler{func() slog.Handler { return h.made().WithAttrs(attrs) }, h.limiter, by}
 }
 
 // WithGroup does so for a group.
 func (h *limitHandler) WithGroup(name string) slog.Handler {
-	return &limitHandler{h.Handler.WithGroup(name), h.limiter, h.by}
+	return &limitHandler{func() slog.Handler { return h.made().WithGroup(name) }, h.limiter, h.by}
 }
