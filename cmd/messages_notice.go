@@ -20,7 +20,7 @@ const maxNoticeBody = 256 << 10
 // schemaTime is how often the schemas of notices are checked for changes.
 const schemaTime = time.Second
 
-// shown returns what notices show of the messages of a topology. Schemas are read only if
+// shown returns what notices and logs show of the messages of a topology. Schemas are read only if
 // bodies are sent, and with watch again when their files have changed.
 func shown(t topology.Compiled, bodies, watch bool, log *slog.Logger) (func(notify.Message) notify.Shown, error) {
 	var none messageFlags
@@ -60,7 +60,8 @@ func shown(t topology.Compiled, bodies, watch bool, log *slog.Logger) (func(noti
 			}
 			return pass.Text(s)
 		}
-		out.ID, out.Error = pass.Text(m.ID), text(m.Error, topology.HeaderError)
+		out.ID, out.Queue, out.Key = pass.Text(m.ID), pass.Text(m.Queue), pass.Text(m.Key)
+		out.Error = text(m.Error, topology.HeaderError)
 		out.ErrorType = text(m.ErrorType, topology.HeaderErrorType)
 		return out
 	}, nil

@@ -180,13 +180,17 @@ func TestShownInNotices(t *testing.T) {
 		}},
 	}
 	m := notify.Message{
-		ID: "m-1", Error: "no queue of Ann Example", ErrorType: "Boom", Body: []byte(`{"name":"Ann Example"}`),
+		ID: "m-1", Key: "to.Ann Example", Error: "no queue of Ann Example", ErrorType: "Boom",
+		Body:    []byte(`{"name":"Ann Example"}`),
 		Headers: map[string]any{"retry-error": "no queue of Ann Example", "retry-error-type": "Boom"},
 	}
 	for queue, want := range map[string]notify.Shown{
-		"billing": {ID: "m-1", Error: m.Error, ErrorType: "Boom", Format: "json", Text: "{\n  \"name\": \"Ann Example\"\n}"},
+		"billing": {
+			ID: "m-1", Queue: "billing", Key: m.Key, Error: m.Error, ErrorType: "Boom", Format: "json",
+			Text: "{\n  \"name\": \"Ann Example\"\n}",
+		},
 		"mail": {
-			ID: "m-1", Error: "no queue of [masked]", ErrorType: "[masked]", Format: "json",
+			ID: "m-1", Queue: "mail", Key: "to.[masked]", Error: "no queue of [masked]", ErrorType: "[masked]", Format: "json",
 			Text: "{\n  \"name\": \"[masked]\"\n}", Masked: true,
 		},
 	} {

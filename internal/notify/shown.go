@@ -17,7 +17,7 @@ type Message struct {
 
 // Shown is what a person may see of a message.
 type Shown struct {
-	ID, Error, ErrorType string
+	ID, Queue, Key, Error, ErrorType string
 	// Format, Type, Text and Note are those of the decoded body.
 	Format, Type, Text, Note string
 	// Masked reports that rules mask something in messages of the queue, so that the body as it
@@ -28,6 +28,9 @@ type Shown struct {
 // shown returns a notice with what a person may see.
 func shown(n Notice, s Shown) Notice {
 	n.MessageID, n.Error, n.ErrorType = s.ID, s.Error, s.ErrorType
+	if n.Severity == "" { // the topology has no such queue: the message may have made the name up
+		n.Queue = s.Queue
+	}
 	n.BodyFormat, n.BodyType, n.BodyNote = s.Format, s.Type, s.Note
 	n.BodyText, _ = beginning([]byte(s.Text))
 	if s.Masked {

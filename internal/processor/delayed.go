@@ -25,6 +25,7 @@ type delayHandler struct {
 	refused  *refusals
 	tell     func(notify.Notice, notify.Message) // nil: no notices are sent
 	alike    func(problem string) string         // equal for errors that differ in numbers alone
+	show     func(notify.Message) notify.Shown
 }
 
 // Move decides about a message.
@@ -57,12 +58,12 @@ func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) 
 	now := time.Now()
 	switch {
 	case tried.Outcome == retry.NotTaken:
-		h.refused.again(h.describe(d), d.DeliveryTag, reason)
+		h.refused.again(h.describe(d), d.DeliveryTag, h.shown(d, reason).Error)
 		return m
 	case h.unbound(m.Exchange), tried.Outcome == retry.Waits:
 		if tried.Outcome == retry.Waits && tried.Level == 0 {
-			h.describe(d).ErrorContext(context.Background(),
-				"no level of the delay accepts the message, which waits; 'dlxctl plan' shows what is missing", "error", reason)
+			h.describe(d).With("error", h.problem(d, reason)).ErrorContext(context.Background(),
+				"no level of the delay accepts the message, which waits; 'dlxctl plan' shows what is missing")
 		}
 		return h.move(d, h.rules.Again(delayedMessage(d), tried, now))
 	default:
@@ -81,8 +82,8 @@ func (h *delayHandler) Moved(d amqp091.Delivery, m relay.Move) {
 	}
 	if made.Outcome == retry.NotTaken {
 		h.probe.NotDelayed(string(made.Cause))
-		h.describe(d).ErrorContext(context.Background(), "moved message to the unroutable queue",
-			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", made.Error)
+		h.describe(d).With("error", h.problem(d, made.Error)).ErrorContext(context.Background(),
+			"moved message to the unroutable queue", "unroutable_queue", topology.UnroutableName(h.topology.Name))
 		if h.tell != nil {
 			h.tell(notify.Notice{
 				Event: "unroutable", Topology: h.topology.Name, MovedTo: topology.UnroutableName(h.topology.Name),
@@ -92,7 +93,19 @@ func (h *delayHandler) Moved(d amqp091.Delivery, m relay.Move) {
 	}
 }
 
+// shown returns what a log shows of a message with an error.
+func (h *delayHandler) shown(d amqp091.Delivery, problem string) notify.Shown {
+	return h.show(notify.Message{ID: d.MessageId, Key: d.RoutingKey, Headers: d.Headers, Error: problem})
+}
+
+// problem returns an error for a line of the log.
+func (h *delayHandler) problem(d amqp091.Delivery, problem string) masked {
+	return func() string { return h.shown(d, problem).Error }
+}
+
 // describe returns a logger that names a message.
 func (h *delayHandler) describe(d amqp091.Delivery) *slog.Logger {
-	return h.trouble.With("delay", h.delay.Name, "message_id", d.MessageId, "routing_key", d.RoutingKey)
+	return h.trouble.With("delay", h.delay.Name,
+		"message_id", masked(func() string { return h.shown(d, "").ID }),
+		"routing_key", masked(func() string { return h.shown(d, "").Key }))
 }

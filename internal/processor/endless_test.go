@@ -12,6 +12,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/notify"
 )
 
 // once checks that a line was logged just once.
@@ -140,6 +141,10 @@ func TestALackingTopicPermission(t *testing.T) {
 	s.target.Call(t, "PUT", permissions, map[string]any{"exchange": "events", "write": "^a$", "read": ".*"})
 	p := s.processor(t)
 	p.Endpoint = s.endpoint(t, user)
+	p.Show = func(m notify.Message) notify.Shown {
+		hide := strings.NewReplacer("topic 'b'", "topic '***'")
+		return notify.Shown{ID: m.ID, Key: hide.Replace(m.Key), Error: hide.Replace(m.Error)}
+	}
 	log := listen(t, p)
 	const barred = 2 * prefetch
 	for _, id := range ids(0, barred) {
@@ -164,6 +169,10 @@ func TestALackingTopicPermission(t *testing.T) {
 		s.publish(t, "shop.later", "b", amqp091.Publishing{MessageId: "granted"})
 		return s.ready(t, "work") > 0
 	})
+	log.says(t, "topic '***'")
+	if lines := log.with("topic 'b'"); len(lines) > 0 {
+		t.Errorf("these lines are not masked:\n%s", strings.Join(lines, "\n"))
+	}
 	log.once(t, said)
 	log.calm(t)
 }

@@ -197,7 +197,7 @@ func (q *failedQueue) process(ctx context.Context, in, out *amqp.Conn, confirmTi
 	logged := ""
 	for failures := 1; ; failures++ {
 		begin := time.Now()
-		err := q.relay(ctx, in, out, confirmTimeout)
+		err := q.masked(q.relay(ctx, in, out, confirmTimeout))
 		q.probe.Idle(err)
 		if errors.Is(err, relay.ErrGrace) {
 			q.Log.WarnContext(ctx, "grace period expired with messages in flight", "queue", q.backoff.FailedQueue, "error", err)
@@ -227,6 +227,26 @@ func (q *failedQueue) process(ctx context.Context, in, out *amqp.Conn, confirmTi
 		}
 	}
 }
+
+// masked returns err as a log shows it: the broker quotes the key of a message that it refuses.
+func (q *failedQueue) masked(err error) error {
+	if err == nil {
+		return nil
+	}
+	// As a key, so that rules for what consumers say hide no error of the broker.
+	return maskedError{err, q.shown(notify.Message{Key: err.Error()}).Key}
+}
+
+// maskedError is an error with another text.
+type maskedError struct {
+	error
+	text string
+}
+
+func (e maskedError) Error() string { return e.text }
+
+// Unwrap returns the error.
+func (e maskedError) Unwrap() error { return e.error }
 
 // logRetry logs that the queue is processed again after a pause. An error that an
 // operator must fix is logged once.
@@ -295,7 +315,7 @@ func (q *failedQueue) handler(
 		return &delayHandler{
 			rules: retry.NewDelayRules(q.Topology, *q.delay, out.FrameMax()), delay: *q.delay,
 			topology: q.Topology, trouble: q.trouble, probe: q.probe, unbound: q.shared.unbound, refused: refused,
-			tell: tell, alike: alike,
+			tell: tell, alike: alike, show: q.shown,
 		}, func() {}
 	}
 	lookup := q.newLookup(ctx)
@@ -303,7 +323,7 @@ func (q *failedQueue) handler(
 		rules:   retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists),
 		backoff: q.backoff, outages: q.outages, absent: absent,
 		topology: q.Topology, log: q.Log, trouble: q.trouble, dead: q.dead, probe: q.probe,
-		show: q.Show, refused: refused, tell: tell, alike: alike,
+		show: q.shown, refused: refused, tell: tell, alike: alike,
 	}
 	h.knowing = h.rules
 	if q.outages != nil {

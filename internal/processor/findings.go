@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/relay"
 )
@@ -13,7 +14,11 @@ import (
 // cannot deliver. Each finding is logged once.
 func (q *failedQueue) report(f relay.Finding) {
 	ctx := context.Background() // whatever ends now
-	log := q.trouble.With("queue", q.backoff.FailedQueue, "error", f.Err)
+	said := q.shown(notify.Message{
+		ID: f.Delivery.MessageId, Key: f.Delivery.RoutingKey, Headers: f.Delivery.Headers, Error: f.Err.Error(),
+	})
+	log := q.trouble.With("queue", q.backoff.FailedQueue, "error", said.Error)
+	aboutMessage := log.With("message_id", said.ID, "routing_key", said.Key, "exchange", f.Exchange)
 	switch f.Kind {
 	case relay.NoRight:
 		log.ErrorContext(ctx,
@@ -24,24 +29,19 @@ func (q *failedQueue) report(f relay.Finding) {
 			"exchange is internal, and no client may publish to it: messages for it wait; 'dlxctl plan' shows what to do",
 			"exchange", f.Exchange)
 	case relay.NoKey:
-		aboutMessage(log, f).ErrorContext(ctx,
+		aboutMessage.ErrorContext(ctx,
 			"user lacks a topic permission for the routing key of a message: such messages go to the unroutable queue; rabbitmqctl set_topic_permissions grants it",
 			"user", q.Endpoint.AMQP.User)
 	case relay.TooLarge:
-		aboutMessage(log, f).ErrorContext(ctx,
+		aboutMessage.ErrorContext(ctx,
 			"message is larger than the broker accepts and stays in the failed queue; raise max_message_size and restart dlxctl process, or remove the message")
 	case relay.Deadly:
-		aboutMessage(log, f).ErrorContext(ctx,
+		aboutMessage.ErrorContext(ctx,
 			"publishing a message closes the channel or the connection: it stays in the failed queue and is not published again until dlxctl process is restarted; remove it if it is not needed")
 	case relay.Undeliverable:
 		log.ErrorContext(ctx,
 			"broker closes the connection when it delivers a message of the failed queue: the messages behind it wait; RabbitMQ before 4.0 does so for an x-death header of a publisher whose count is not an integer; if the queue has a leader, remove the first message in the management UI (Get messages, Reject requeue false or Automatic ack)")
 	}
-}
-
-// aboutMessage adds the attributes that identify a message.
-func aboutMessage(log *slog.Logger, f relay.Finding) *slog.Logger {
-	return log.With("message_id", f.Delivery.MessageId, "routing_key", f.Delivery.RoutingKey, "exchange", f.Exchange)
 }
 
 // held counts a message that stays in the failed queue.

@@ -84,7 +84,7 @@ func (h *handler) Refused(d amqp091.Delivery, m relay.Move, reason string) relay
 		return move(decide(h.rules, d, time.Now()))
 	}
 	if tried.Outcome == retry.Unroutable {
-		h.refused.again(describe(h.trouble, tried), d.DeliveryTag, reason)
+		h.refused.again(h.describe(h.trouble, tried), d.DeliveryTag, h.shown(tried, "", reason).Error)
 		return m
 	}
 	tried.Cause = retry.Refused
@@ -138,7 +138,7 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 		work.Severity = retry.Severity(work, d.Headers)
 		h.probe.DeadLettered(d.Queue, work.Severity, d.Reason, d.At)
 		h.notify("dead_letter", d, work, work.DeadLetterQueue)
-		describe(h.dead, d).With(h.said(d)...).WarnContext(ctx, "dead-lettered message",
+		h.describe(h.dead, d).With(h.said(d)...).WarnContext(ctx, "dead-lettered message",
 			"dead_letter_queue", work.DeadLetterQueue, "owner", work.Owner, "severity", work.Severity)
 	case retry.Unroutable:
 		work := topology.WorkQueue{}
@@ -148,11 +148,14 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 		}
 		h.probe.Unroutable(d.Queue, work.Severity, string(d.Cause), d.At)
 		h.notify("unroutable", d, work, topology.UnroutableName(h.topology.Name))
-		describe(h.trouble, d).ErrorContext(ctx, "moved message to the unroutable queue",
-			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", d.Error)
+		problem := masked(func() string { return h.shown(d, "", d.Error).Error })
+		h.describe(h.trouble, d).With("error", problem).ErrorContext(ctx, "moved message to the unroutable queue",
+			"unroutable_queue", topology.UnroutableName(h.topology.Name))
 	case retry.Dropped:
 		h.probe.Dropped(d.Queue)
-		describe(h.log, d).DebugContext(ctx, "dropped message, as its time is over", "backoff", h.backoff.Name)
+		if h.log.Enabled(ctx, slog.LevelDebug) {
+			h.describe(h.log, d).DebugContext(ctx, "dropped message, as its time is over", "backoff", h.backoff.Name)
+		}
 	case retry.Retried:
 		if h.waits(d) {
 			h.probe.Outlasts(d.Queue, d.At)
@@ -160,10 +163,10 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 			h.probe.Retried(d.Queue, d.Tier.Delay, d.At)
 		}
 		if d.Said.Unread != "" {
-			describe(h.trouble, d).With(h.said(d)...).WarnContext(ctx, "ignored a retry-after that is not a time")
+			h.describe(h.trouble, d).With(h.said(d)...).WarnContext(ctx, "ignored a retry-after that is not a time")
 		}
 		if h.log.Enabled(ctx, slog.LevelDebug) {
-			describe(h.log, d).DebugContext(ctx, "retried message",
+			h.describe(h.log, d).DebugContext(ctx, "retried message",
 				"tier", text.Duration(d.Tier.Delay), "backoff", h.backoff.Name)
 		}
 	}
@@ -205,32 +208,44 @@ func noticed(m amqp091.Publishing, queue, key, alike string) notify.Message {
 func (h *handler) said(d decision) []any {
 	var out []any
 	if d.Said.Error != "" || d.Said.Type != "" || d.Said.Unread != "" {
-		kind, line := h.shown(d, d.Said.Type, d.Said.Error)
-		out = append(out, "error_type", kind, "error", line)
+		said := h.shown(d, d.Said.Type, d.Said.Error)
+		out = append(out, "error_type", said.ErrorType, "error", begin(said.Error))
 	}
 	if d.Annotated != (retry.Annotated{}) {
-		kind, line := h.shown(d, d.Annotated.Type, d.Annotated.Error)
-		out = append(out, "annotated_error_type", kind, "annotated_error", line)
+		said := h.shown(d, d.Annotated.Type, d.Annotated.Error)
+		out = append(out, "annotated_error_type", said.ErrorType, "annotated_error", begin(said.Error))
 	}
 	if d.Said.Unread != "" {
-		_, unread := h.shown(d, "", d.Said.Unread)
-		out = append(out, "retry_after_unread", unread)
+		out = append(out, "retry_after_unread", begin(h.shown(d, "", d.Said.Unread).Error))
 	}
 	return out
 }
 
-// shown returns the type and the first line of an error as a log shows them.
-func (h *handler) shown(d decision, kind, problem string) (shownType, line string) {
-	said := notify.Shown{Error: problem, ErrorType: kind}
-	if h.show != nil {
-		said = h.show(notify.Message{Queue: d.Queue, Headers: d.Headers, Error: problem, ErrorType: kind})
-	}
-	line, _, _ = strings.Cut(said.Error, "\n")
-	return said.ErrorType, text.Fit(line, longestSaid)
+// begin returns the beginning of the first line of an error.
+func begin(problem string) string {
+	line, _, _ := strings.Cut(problem, "\n")
+	return text.Fit(line, longestSaid)
 }
 
+// shown returns what a log shows of a message with an error and its type.
+func (h *handler) shown(d decision, kind, problem string) notify.Shown {
+	return h.show(notify.Message{
+		Queue: d.Queue, ID: d.Message.MessageId, Headers: d.Headers, Error: problem, ErrorType: kind,
+	})
+}
+
+// masked is a text of the log that is masked when its line is written.
+type masked func() string
+
+// LogValue masks the text.
+func (m masked) LogValue() slog.Value { return slog.StringValue(m()) }
+
 // describe returns a logger that names a message.
-func describe(log *slog.Logger, d decision) *slog.Logger {
-	return log.With("queue", d.Queue, "message_id", d.Message.MessageId, "reason", string(d.Reason),
-		"attempts", d.Attempts, "first_failure", d.FirstFailedAt)
+func (h *handler) describe(log *slog.Logger, d decision) *slog.Logger {
+	var queue any = d.Queue
+	if d.Outcome == retry.Unroutable && !h.rules.Names(d.Queue) { // a message may have made it up
+		queue = masked(func() string { return h.shown(d, "", "").Queue })
+	}
+	return log.With("queue", queue, "message_id", masked(func() string { return h.shown(d, "", "").ID }),
+		"reason", string(d.Reason), "attempts", d.Attempts, "first_failure", d.FirstFailedAt)
 }

@@ -156,6 +156,14 @@ func (p *Processor) tell(n notify.Notice, m notify.Message) {
 	}
 }
 
+// shown returns what a log shows of a message.
+func (p *Processor) shown(m notify.Message) notify.Shown {
+	if p.Show == nil {
+		return notify.Shown{ID: m.ID, Queue: m.Queue, Key: m.Key, Error: m.Error, ErrorType: m.ErrorType}
+	}
+	return p.Show(m)
+}
+
 // tells reports whether anything gets notices.
 func (p *Processor) tells() bool { return p.Notifier != nil || p.Targets != nil }
 

@@ -339,6 +339,50 @@ func TestTheLogSaysWhy(t *testing.T) {
 	}
 }
 
+// What a message brings into the log is masked in all lines: its id, its key, the queue that it
+// claims to be of, and the error that quotes them.
+func TestLinesOfTheLogAreMasked(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, deadAtOnce+`
+exchanges: [{name: events, type: topic}]
+delays: [{name: shop.later, to: events, max: 1h}]
+`)
+	posts := make(chan string, 10)
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		posts <- string(body)
+	}))
+	defer hook.Close()
+	var log bytes.Buffer
+	p, end := s.notified(t, hook.URL)
+	p.Log = slog.New(slog.NewTextHandler(&log, nil))
+	hide := func(s string) string { return strings.ReplaceAll(s, "ann@example.com", "***") }
+	p.Show = func(m notify.Message) notify.Shown {
+		return notify.Shown{
+			ID: hide(m.ID), Queue: hide(m.Queue), Key: hide(m.Key), Error: hide(m.Error), ErrorType: hide(m.ErrorType),
+		}
+	}
+	s.expire(t, "work", "1-ann@example.com")
+	s.publish(t, "shop.slow.failed", "mail.ann@example.com", amqp091.Publishing{MessageId: "2-ann@example.com"})
+	s.publish(t, "shop.slow.failed", "@ann@example.com", amqp091.Publishing{MessageId: "3-ann@example.com"})
+	s.publish(t, "shop.later", "mail.ann@example.com", amqp091.Publishing{
+		MessageId: "4-ann@example.com", Headers: amqp091.Table{"x-delay": "ann@example.com"},
+	})
+	brokertest.Eventually(t, "the failures", func() bool { return s.ready(t, "shop.slow.failed") == 3 })
+	untilEmpty(t, p)
+	end()
+	close(posts)
+	got := log.String()
+	for post := range posts {
+		got += post
+	}
+	if strings.Contains(got, "ann@") || strings.Count(got, "message_id=") != 4 ||
+		!strings.Contains(got, "routing_key=mail.***") || !strings.Contains(got, "queue=***") {
+		t.Errorf("the log and the notices are:\n%s", got)
+	}
+}
+
 // With two processors and many messages at once each one fails as often as it would by rejections,
 // and is then one dead letter.
 func TestMessagesThatSayWhyAreNotDoubled(t *testing.T) {
