@@ -131,8 +131,8 @@ a consumer that acknowledges a message, or fails it: it publishes the message, w
 reason, to where the queue dead-letters. Where the broker does not accept that, the
 consumer rejects the message without requeue. A signal ends it safely.
 
-The arguments of a queue that is external or dead-lettered by policy do not change; a
-comment in the program says so.`,
+A queue that is external or dead-lettered by policy keeps the arguments that it was
+declared with. The program does not declare such a queue: it checks that it exists.`,
 		Example:     "  dlxctl generate args billing\n  dlxctl generate args --lang python billing\n  dlxctl generate args billing -o json",
 		Args:        k.queue,
 		Annotations: map[string]string{outputsAnnotation: "text json"},

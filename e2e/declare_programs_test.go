@@ -119,10 +119,11 @@ func snippets() map[string]snippet {
 }
 
 // The program that generate args prints runs with the rights that 'dlxctl rights' prints: it
-// declares its queue before and after apply without an error, acknowledges the messages it can
-// process, and says of the others why it failed. The test always runs Go. scripts/snippets installs
-// the libraries of the other languages and lists them in DLXCTL_TEST_SNIPPETS. Debian does not have
-// Elixir's package amqp: compile it, name its folder in ERL_LIBS, and list elixir by hand.
+// declares its queue before and after apply without an error, finds it when a policy has taken over
+// its dead-lettering, acknowledges the messages it can process, and says of the others why it
+// failed. The test always runs Go. scripts/snippets installs the libraries of the other languages
+// and lists them in DLXCTL_TEST_SNIPPETS. Debian does not have Elixir's package amqp: compile it,
+// name its folder in ERL_LIBS, and list elixir by hand.
 func TestSnippets(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -135,14 +136,17 @@ func TestSnippets(t *testing.T) {
 			}
 			target := brokertest.VHost(t)
 			topology, rights := writeTopology(t, snippetTopology), grant(t, snippetTopology, "team")
-			user := as(t, target, rights)
+			user, dir := as(t, target, rights), ""
 			for _, queue := range []string{"classic", "odd \"name\" \\u000a #{x}", "billing"} {
-				first := s.start(t, user, s.write(t, target, topology, lang, queue)) // before apply
-				awaitConsumer(t, target, queue)
-				first.stop(t)
+				dir = s.write(t, target, topology, lang, queue)
+				s.consumes(t, target, user, dir, queue) // before apply
 			}
 			start(t, target, "apply", "--yes", "-f", topology).exits(t, 0) // finds nothing blocked
-			dir := s.write(t, target, topology, lang, "billing")
+			s.consumes(t, target, user, dir, "billing")
+			// The queues keep their arguments, and their services the calls that have them.
+			policies := writeTopology(t, strings.ReplaceAll(snippetTopology, "owner:", "deadLetterBy: policy, owner:"))
+			start(t, target, "apply", "--yes", "-f", policies).exits(t, 0)
+			dir = s.write(t, target, policies, lang, "billing")
 			s.saysWhy(t, target, s.start(t, user, dir))
 			s.skipsDuplicates(t, target, s.start(t, user, dir))
 			s.rejectsLargeHeaders(t, target, s.start(t, user, dir))
@@ -168,8 +172,16 @@ exchanges: [{name: events}]
 queues:
   - {name: billing, owner: team, deliveryLimit: 5, bindings: [{exchange: events, key: order}]}
   - {name: classic, owner: team, type: classic, arguments: {x-max-priority: 3, x-single-active-consumer: true}}
-  - {name: "odd \"name\" \\u000a #{x}", owner: team, deadLetterBy: policy}
+  - {name: "odd \"name\" \\u000a #{x}", owner: team}
 `
+
+// consumes checks that a program consumes from its queue.
+func (s snippet) consumes(t *testing.T, target, user brokertest.Target, dir, queue string) {
+	t.Helper()
+	p := s.start(t, user, dir)
+	awaitConsumer(t, target, queue)
+	p.stop(t)
+}
 
 // saysWhy checks what a consumer publishes to the failed queue: each failed message, once, as it
 // was, with the reason. A publisher's own headers about failures do not count on a first attempt,

@@ -21,14 +21,16 @@ func Languages() []string { return []string{"go", "python", "java", "node", "dot
 //go:embed declare
 var declare embed.FS
 
-// Declaration is how a service declares a work queue, so that it gets no error
-// whether it comes before apply or after.
+// Declaration is how a service declares a work queue, so that it gets no error whether it comes
+// before apply or after. With ByPolicy it comes after: see WriteDeclaration.
 type Declaration struct {
 	Queue    topology.Queue
 	Topology string
 	Backoff  string
 	Dead     string
-	ByPolicy bool // dead-lettering comes by policy: the service's own call stays as it is
+	// ByPolicy: dead-lettering comes by policy, as for all external queues, and the service's own call
+	// stays as it is.
+	ByPolicy bool
 	// Native: RabbitMQ does the retries, of what the service requeues.
 	Native bool
 
@@ -83,6 +85,10 @@ func deadLettering(t topology.Compiled, q topology.Queue) (exchange, key string)
 // it could do. What it could not do it publishes, with the reason, to where the queue
 // dead-letters; if the broker does not accept that, it rejects the message without requeue. With a
 // native backoff it does so only with what no retry would help, and requeues the rest.
+//
+// With ByPolicy the call is passive. Such a queue may have been declared with other arguments, by
+// its service or by apply before a policy took over, and keeps them: the file does not tell them,
+// and any call but the first declarer's would get error 406.
 func WriteDeclaration(w io.Writer, d Declaration, language string) error {
 	s := syntaxes()[language]
 	text, err := declare.ReadFile("declare/" + language + ".tmpl")
@@ -94,7 +100,7 @@ func WriteDeclaration(w io.Writer, d Declaration, language string) error {
 		"value":   s.value,
 		"notes":   func(indent string) string { return notes(d, indent+s.comment) },
 		"twice":   func(indent string) string { return comments(twice(), indent+s.comment) },
-		"own":     func() bool { return !d.Queue.External },
+		"exact":   func() bool { return !d.ByPolicy },
 		"entries": func() []string { return s.entries(d.Queue.Arguments) },
 	}).Parse(string(text))
 	if err != nil {
@@ -123,7 +129,9 @@ func notes(d Declaration, mark string) string {
 			"dead-lettering. No arguments change: leave your declare call as it is. The one here is",
 			"passive: it only checks that the queue exists.")
 	case d.ByPolicy:
-		lines = append(lines, "A policy sets dead-lettering: the arguments stay the same with and without it.")
+		lines = append(lines, "A policy sets dead-lettering. The queue keeps the arguments that it was declared with, which",
+			"the topology file does not tell: leave your declare call as it is. The one here is passive:",
+			"it only checks that the queue exists. dlxctl apply creates it.")
 	default:
 		lines = append(lines, "These are exactly the arguments that dlxctl apply sets: with other arguments the",
 			"declare call fails with error 406.")
@@ -278,11 +286,12 @@ func syntaxes() map[string]syntax {
 type declarationJSON struct {
 	Version int `json:"version"`
 	// Queue is the name of the queue.
-	Queue      string             `json:"queue"`
-	Durable    bool               `json:"durable"`
-	AutoDelete bool               `json:"autoDelete"`
-	Exclusive  bool               `json:"exclusive"`
-	Arguments  topology.Arguments `json:"arguments"`
+	Queue      string `json:"queue"`
+	Durable    bool   `json:"durable"`
+	AutoDelete bool   `json:"autoDelete"`
+	Exclusive  bool   `json:"exclusive"`
+	// Arguments are those of a new queue; with ByPolicy, one that exists may have others.
+	Arguments topology.Arguments `json:"arguments"`
 	// External reports that the service declares the queue, not dlxctl.
 	External bool `json:"external"`
 	// ByPolicy reports that dead-lettering comes by policy: the call of the service stays as it is.
