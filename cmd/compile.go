@@ -32,7 +32,10 @@ that exist already, whatever their arguments, so prefer apply.
 
 -o terraform prints resources of the Terraform provider cyrilgdn/rabbitmq, and -o operator
 manifests of RabbitMQ's messaging topology operator. Neither can express every object:
-dlxctl then prints nothing and names the objects, unless --partial is given.`,
+dlxctl then prints nothing and names the objects, unless --partial is given.
+
+These outputs are for a new topology. After a change of the file, run apply before you use
+them: alone, they may leave a previous route in place, and messages are doubled.`,
 		Example: `  dlxctl compile
   dlxctl compile -o definitions > definitions.json
   dlxctl compile -o terraform > main.tf

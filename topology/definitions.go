@@ -16,8 +16,8 @@ import (
 // differ in what they assume for a missing one (3.10 refuses a queue without
 // durable, 4.0 stores an exchange without auto_delete as undefined).
 //
-// The broker's import skips a queue or exchange that exists, whatever its arguments: an import
-// has the same result as apply only on an empty broker.
+// The broker's import skips a queue or exchange that exists, whatever its arguments, and takes no
+// binding away: an import has the same result as apply only on an empty broker, or after apply.
 func Definitions(t Compiled, vhost string) ([]byte, error) {
 	d := definitions{
 		Exchanges: []exchangeDefinition{}, Queues: []queueDefinition{},
