@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -28,12 +29,8 @@ const homeExpires = 48 * time.Hour
 // that has no queue.
 const longestTTL = 24 * time.Hour
 
-// canaryExpiration is the time to live of a canary, in milliseconds. A message expires only at the
-// head of its queue, so a canary leaves as soon as all that was there before it has left.
-const canaryExpiration = "1"
-
 // canaryPriority is that of the second canary for a quorum queue, which keeps messages of high
-// priority apart: since RabbitMQ 4.0 each of the two kinds is first in, first out by itself.
+// priority apart: on RabbitMQ 4.0 to 4.2 each of the two kinds is first in, first out by itself.
 const canaryPriority = 9
 
 // homeQueue returns the queue to which the canaries of a move come back. It has the name of a queue
@@ -103,13 +100,13 @@ func unfit(list []survey.Feeder, queue string) string {
 		return fmt.Sprintf("it could come to %s", text.Name(queue))
 	}
 	f, name := list[i], text.Name(queue)
-	ttl, _ := f.Args[topology.ArgMessageTTL].(int64)
+	ttl := timeToLive(f.Args)
 	switch {
 	case f.MayBeConsumed():
 		return fmt.Sprintf("%s has %s", name, f.ConsumersText())
 	case ttl <= 0:
 		return name + " has no x-message-ttl"
-	case time.Duration(ttl)*time.Millisecond > longestTTL:
+	case ttl > longestTTL:
 		return name + " has an x-message-ttl of more than a day"
 	case f.Args.HasAny(topology.ArgMaxPriority):
 		return name + " has priorities"
@@ -119,12 +116,18 @@ func unfit(list []survey.Feeder, queue string) string {
 	return ""
 }
 
+// timeToLive returns how long messages wait in a queue at most. Zero: it does not say.
+func timeToLive(args topology.Arguments) time.Duration {
+	ms, _ := args[topology.ArgMessageTTL].(int64)
+	return time.Duration(ms) * time.Millisecond
+}
+
 func canaryHeaders(home string) map[string]any { return map[string]any{topology.CC: []any{home}} }
 
 // canaries show that all which a legacy queue has dead-lettered has come back from its feeders,
 // though these are never empty, because other queues use them too.
 //
-// A canary is a message of migrate that waits in a feeder behind all that was there before it, and
+// A canary is a message of migrate that waits in a feeder for all that was there before it, and
 // leaves it for a queue of its own. It is sent to the feeder by the default exchange, with the name
 // of its queue in the header CC: a feeder without a dead-letter routing key dead-letters it to both
 // names, and the broker drops what would come to the feeder again. So no other queue gets it, no
@@ -146,7 +149,56 @@ type canaries struct {
 	feeders string          // all those of the legacy queue when the round began
 	round   standing
 	sent    time.Time
-	home    time.Time // when the last one came
+	home    time.Time       // when the last one came
+	spans   map[string]span // of the feeders in which messages expire apart
+}
+
+// span is the shortest and the longest time to live that a queue is known to have had.
+type span struct{ least, most time.Duration }
+
+// observe notes how long messages wait in the feeders where one can overtake another: from RabbitMQ
+// 4.3 on a quorum queue lets messages expire apart for each of 32 priorities, and those that were
+// requeued apart from all others. A canary that expires at once would overtake them. One that waits
+// as long as any message leaves last, if the time is the same: the broker notes it when a message
+// comes, and a policy may have shortened it since.
+func (c *canaries) observe(state topology.State, list []survey.Feeder) {
+	if c == nil || !state.AtLeast(4, 3) {
+		return
+	}
+	if c.spans == nil {
+		c.spans = map[string]span{}
+	}
+	for _, f := range list {
+		ttl := timeToLive(f.Args)
+		if f.Type() != topology.Quorum || ttl <= 0 {
+			continue
+		}
+		known, again := c.spans[f.Name]
+		if !again {
+			known = span{ttl, timeToLive(f.Arguments)} // no policy makes the declared time longer
+		}
+		c.spans[f.Name] = span{min(known.least, ttl), max(known.most, ttl)}
+	}
+}
+
+// expiration returns the time to live of a canary in a feeder, in milliseconds. Where a message
+// expires only behind all that were there before it, a canary is to leave as soon as they have.
+// Else it is as long as that of the feeder, so that a canary also leaves if the feeder's one is
+// gone when it arrives.
+func (c *canaries) expiration(f survey.Feeder) string {
+	if _, apart := c.spans[f.Name]; apart {
+		return strconv.FormatInt(timeToLive(f.Args).Milliseconds(), 10)
+	}
+	return "1"
+}
+
+// late returns how much longer than the canaries other messages may wait in the feeders.
+func (c *canaries) late() time.Duration {
+	var out time.Duration
+	for _, s := range c.spans {
+		out += s.most - s.least
+	}
+	return out
 }
 
 // standing is what must stay the same during a round.
@@ -180,8 +232,15 @@ func (c *canaries) underWay(list []survey.Feeder) bool {
 	return true
 }
 
+// needed reports whether canaries have to pass feeders. held says which of them holds messages.
+// Those that only the legacy queue uses become empty without canaries, and sooner than these leave.
+func (c *canaries) needed(list []survey.Feeder, held error) bool {
+	return c != nil && held != nil && slices.ContainsFunc(list, func(f survey.Feeder) bool { return f.Used() })
+}
+
 // back reports whether all canaries of the round are home, for so long that counts are newer than
-// that. It fails if they cannot be received.
+// that, and that no message is left that waits longer than they did. It fails if they cannot be
+// received.
 func (c *canaries) back() (bool, error) {
 	for {
 		select {
@@ -203,7 +262,7 @@ func (c *canaries) back() (bool, error) {
 			continue
 		default:
 		}
-		return !c.home.IsZero() && time.Since(c.home) > broker.Tick+time.Second, nil
+		return !c.home.IsZero() && time.Since(c.home) > broker.Tick+time.Second+c.late(), nil
 	}
 }
 
@@ -246,7 +305,7 @@ func (c *canaries) send(ctx context.Context, list []survey.Feeder, paths map[str
 			id := rand.Text()
 			refused, err := publisher.PublishOne(ctx, "", f.Name, amqp091.Publishing{
 				MessageId: id, AppId: "dlxctl migrate", ContentType: "text/plain", DeliveryMode: amqp091.Persistent,
-				Expiration: canaryExpiration, Priority: priority, Headers: amqp091.Table(canaryHeaders(home.Name)),
+				Expiration: c.expiration(f), Priority: priority, Headers: amqp091.Table(canaryHeaders(home.Name)),
 				Body: []byte("a canary of 'dlxctl migrate'; nothing needs it, and it can be deleted"),
 			})
 			switch {

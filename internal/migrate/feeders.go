@@ -74,9 +74,10 @@ func (r *Runner) checkFeeders(ctx context.Context, m Move, c *canaries, waits fu
 	state = r.Management.AskConsumers(ctx, state, queueNames(list))
 	judged := survey.New(state)
 	list = judged.Feeders(m.Legacy)
+	c.observe(state, list)
 	held, shared := holdingError(m, list), c.underWay(list)
 	switch {
-	case c != nil && (held != nil || shared):
+	case shared || c.needed(list, held):
 		if err := r.passFeeders(ctx, m, c, judged, list, held); err != nil {
 			waits(err)
 			return err
@@ -207,16 +208,26 @@ func usedBy(f survey.Feeder) string {
 
 // waiting says for what a round waits.
 func (c *canaries) waiting(list []survey.Feeder) *fedError {
-	var ttl time.Duration
-	for _, f := range list {
-		ms, _ := f.Args[topology.ArgMessageTTL].(int64)
-		ttl += time.Duration(ms) * time.Millisecond
-	}
+	ttl := within(list) + c.late()
 	out := &fedError{text: fmt.Sprintf("other queues use %s too, from where messages come to %s by its name: those that wait there come back within %s, before a canary that migrate sent at %s",
 		names(list), c.move.Legacy, text.Duration(ttl), c.sent.Format(time.TimeOnly))}
-	// A round in which messages came is followed by another one.
-	out.advice = "--wait " + text.Duration((2*ttl).Truncate(time.Minute)+2*time.Minute)
+	out.advice = longEnough(ttl)
 	return out
+}
+
+// within returns how long a message takes through all feeders, at most.
+func within(list []survey.Feeder) time.Duration {
+	var out time.Duration
+	for _, f := range list {
+		out += timeToLive(f.Args)
+	}
+	return out
+}
+
+// longEnough returns the flag with which a run waits for messages that come back within a time.
+func longEnough(within time.Duration) string {
+	// A round in which messages came is followed by another one.
+	return "--wait " + text.Duration((2*within).Truncate(time.Minute)+2*time.Minute)
 }
 
 func queueNames(list []survey.Feeder) []string {

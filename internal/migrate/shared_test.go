@@ -3,6 +3,7 @@ package migrate_test
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -277,6 +278,47 @@ func TestSharedRetryQueueIsSlow(t *testing.T) {
 			}
 			s.goOn(t, "stays-0")
 			s.onlySaw(t, "stays-0")
+		})
+	}
+}
+
+// From RabbitMQ 4.3 on, messages expire apart by priority, and those that were requeued apart from
+// all others. A canary overtakes none of them, also where a policy has shortened how long messages
+// wait since they came.
+func TestSharedRetryQueueWithPriorities(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	for name, shorter := range map[string]int{"as declared": 0, "shortened": 1000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := shared(t, "quorum", 20*time.Second, []string{"old", "stays"}, nil, []string{"old"})
+			// Spring, Java and Celery write this priority, and amqp091-go cannot.
+			s.target.Call(t, "POST", "exchanges/"+url.PathEscape(s.target.VHost)+"/work/publish", map[string]any{
+				"routing_key": "old", "payload": "", "payload_encoding": "string",
+				"properties": map[string]any{"priority": 0, "message_id": "old-0"},
+			})
+			ch := s.target.Confirming(t)
+			brokertest.PublishConfirmed(t, ch, "work", "old", amqp091.Publishing{MessageId: "old-1", Priority: 7},
+				amqp091.Publishing{MessageId: "old-2", Priority: 31})
+			brokertest.PublishConfirmed(t, ch, "work", "stays", amqp091.Publishing{MessageId: "stays-0", Priority: 7})
+			s.cutOver(t)
+			s.fail(t, "stays")
+			s.rejectAll(t, "old", 3)
+			if err := brokertest.Take(t, ch, "shared").Nack(false, true); err != nil { // as who looks at one
+				t.Fatal(err)
+			}
+			if shorter > 0 {
+				s.operate(t, "^shared$", map[string]any{"message-ttl": shorter})
+			}
+			brokertest.Eventually(t, "the messages to be counted", func() bool {
+				return s.inspect(t).Usage["shared"].Ready == 4
+			})
+			r, said := s.listen(t)
+			r.Wait = time.Minute
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatalf("it ends with %v:\n%s", err, said)
+			}
+			s.once(t, "old", "old.v2", 3)
 		})
 	}
 }
