@@ -42,7 +42,7 @@ type byNameWatch struct {
 	back    string           // the exchange by which a drain in the other direction fills the queue
 	feeders []string         // the queues that dead-letter to the queue by its name
 	byKey   []string         // those of them that do so by the keys of the messages, and may be for publishers
-	through []string         // the queues that dead-letter to one of byKey, on the way to the queue
+	through []string         // the queues whose dead letters come to the queue, and need no publisher for it
 	mark    topology.Binding // what notes it
 	bind    func(topology.Binding) error
 	noted   bool
@@ -52,9 +52,26 @@ func (m Move) watchLegacy(state topology.State) *byNameWatch {
 	w := &byNameWatch{
 		queue: m.Legacy, back: m.legacyEnd(), mark: m.byNameMark(byNameKey), noted: m.find(state).byName,
 	}
-	for _, f := range feeders(state, m.Legacy) {
+	w.addFeeders(state)
+	return w
+}
+
+// watchSuccessor returns the watch of an abort, which drains the successor. The legacy queue may
+// have forwarded to it, though it no longer does: what a publisher sent there named another queue.
+func (m Move) watchSuccessor(state topology.State) *byNameWatch {
+	w := &byNameWatch{
+		queue: m.New, back: m.successorEnd(), feeders: []string{m.Legacy}, through: []string{m.Legacy},
+		mark: m.byNameMark(successorByNameKey), noted: m.find(state).successorByName,
+	}
+	w.addFeeders(state)
+	return w
+}
+
+// addFeeders adds the queues from which messages come to the queue by its name.
+func (w *byNameWatch) addFeeders(state topology.State) {
+	for _, f := range feeders(state, w.queue) {
 		switch {
-		case f.Next != m.Legacy:
+		case f.Next != w.queue:
 			w.through = append(w.through, f.Name)
 		case f.AnyKey:
 			w.byKey = append(w.byKey, f.Name)
@@ -62,16 +79,6 @@ func (m Move) watchLegacy(state topology.State) *byNameWatch {
 		default:
 			w.feeders = append(w.feeders, f.Name)
 		}
-	}
-	return w
-}
-
-// watchSuccessor returns the watch of an abort, which drains the successor. The legacy queue may
-// have forwarded to it, though it no longer does.
-func (m Move) watchSuccessor(state topology.State) *byNameWatch {
-	return &byNameWatch{
-		queue: m.New, back: m.successorEnd(), feeders: append(feederNames(state, m.New), m.Legacy),
-		mark: m.byNameMark(successorByNameKey), noted: m.find(state).successorByName,
 	}
 }
 
@@ -97,8 +104,9 @@ func (w *byNameWatch) notes(d amqp091.Delivery) error {
 //   - A queue dead-letters to the name. The first entry of x-death is then that queue: the broker
 //     writes the latest death first. The feeders are proved empty elsewhere. A client that
 //     publishes a message with the x-death of such a feeder is a consumer that tries it again, and
-//     the drain has waited for the consumers. But where the feeder goes by the keys of its
-//     messages, one that died nowhere else was sent there by a publisher, with the name as its key.
+//     the drain has waited for the consumers. But one that died nowhere else was sent there by a
+//     publisher: by the name of the feeder, or with the name of the queue as its key where the
+//     feeder goes by the keys. Of an exchange that routes to any other feeder, survey's Open tells.
 //   - A drain in the other direction has moved the message, through the other end of the switch. It
 //     has kept the routing key, and nothing tells whether an exchange had routed it by that key:
 //     such a message counts too.
@@ -112,8 +120,10 @@ func (w *byNameWatch) isByName(d amqp091.Delivery) bool {
 		return false
 	case len(deaths) == 0 || !slices.Contains(w.feeders, deaths[0]):
 		return true
+	case !slices.Contains(w.byKey, deaths[0]) && d.Headers[topology.HeaderFirstDeath+"exchange"] != "":
+		return false
 	default:
-		return slices.Contains(w.byKey, deaths[0]) && !slices.ContainsFunc(deaths, func(queue string) bool {
+		return !slices.ContainsFunc(deaths, func(queue string) bool {
 			return queue == w.queue || slices.Contains(w.through, queue)
 		})
 	}
@@ -202,17 +212,6 @@ func (r *Runner) allows(queue string) bool {
 // WaysOut says what a user can do about publishers that use the name of the legacy queue.
 func (m Move) WaysOut() string {
 	return fmt.Sprintf("change the publishers, then run migrate again with %s; or run it with --forward", consentTo(m.Legacy))
-}
-
-// feederNames returns the queues that dead-letter to a queue by its name.
-func feederNames(state topology.State, queue string) []string {
-	var out []string
-	for _, f := range feeders(state, queue) {
-		if f.Next == queue {
-			out = append(out, f.Name)
-		}
-	}
-	return out
 }
 
 // consentTo returns the flag by which the user consents to the deletion of a queue.

@@ -339,6 +339,12 @@ func (m Move) feederNotes(s *survey.Survey) []Note {
 				f.Name, describeFeeder(m, f), text.FirstOf(f.Exchanges, 2), m.Legacy, m.New)
 		case f.Unsure && f.Ready+f.Unacknowledged == 0:
 			continue
+		case !f.AnyKey && len(f.From) == 0 && len(f.Exchanges) == 0:
+			n = Note{
+				Decide: true,
+				Text: fmt.Sprintf("the queue %s holds %s and %s, and no queue dead-letters to it: a publisher that sends to %s by its name must send to a queue that dead-letters to %s",
+					f.Name, messages(f.Ready+f.Unacknowledged), describeFeeder(m, f), f.Name, m.New),
+			}
 		}
 		out = append(out, n)
 	}
@@ -366,9 +372,9 @@ func (m Move) fate(f survey.Feeder) string {
 		return fmt.Sprintf("no queue dead-letters to %s any more; if no service publishes to the exchange %s, you may delete it once it is empty",
 			name, text.FirstOf(f.Exchanges, 2))
 	case held > 0:
-		return fmt.Sprintf("no queue uses %s any more; you may delete it once it is empty", name)
+		return fmt.Sprintf("no queue dead-letters to %s any more; if no service publishes to it by its name, you may delete it once it is empty", name)
 	default:
-		return fmt.Sprintf("no queue uses %s any more; you may delete it", name)
+		return fmt.Sprintf("no queue dead-letters to %s any more; if no service publishes to it by its name, you may delete it", name)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // homeMade makes a chain of queues through which what the old queue rejects comes back to it by
@@ -95,7 +97,7 @@ func TestHomeMadeRetryQueue(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, queue := range chain {
-					if !strings.Contains(said.String(), "retire: no queue uses "+queue+" any more; you may delete it\n") {
+					if !strings.Contains(said.String(), "retire: no queue dead-letters to "+queue+" any more; if no service") {
 						t.Errorf("it said:\n%s", &said)
 					}
 					if _, err := s.target.Channel(t).QueueDelete(queue, false, false, false); err != nil {
@@ -165,6 +167,35 @@ func TestHomeMadeRetryQueueInUse(t *testing.T) {
 	}
 	s.send(t, "d", "late", "after", nil)
 	s.collect(t, "new", 2)
+}
+
+// A publisher that lets messages wait in a queue by its name, from which they come to the legacy
+// queue, is known by one of them, and told of before. The legacy queue is kept until the user
+// consents.
+func TestPublisherThroughAHomeMadeDelay(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	s.homeMade(t, "classic", time.Second, "old.wait")
+	if notes := s.ahead(t); !strings.Contains(notes, "no queue dead-letters to it: a publisher that sends to old.wait by its name must send to a queue that dead-letters to new") {
+		t.Errorf("the check says:\n%s", notes)
+	}
+	s.send(t, "", "old.wait", "delayed", nil)
+	var said strings.Builder
+	r := s.cautious(t)
+	r.Report = func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
+	err := r.Run(t.Context())
+	if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "through a queue in which they waited") {
+		t.Fatalf("it ends with %v", err)
+	}
+	r.Allow = plan.Allow(topology.DropsRouting)
+	if err := r.Run(t.Context()); err != nil || s.exists(t, "old") {
+		t.Fatalf("with consent, it ends with %v", err)
+	}
+	if !strings.Contains(said.String(),
+		"retire: no queue dead-letters to old.wait any more; if no service publishes to it by its name, you may delete it\n") {
+		t.Errorf("it says:\n%s", &said)
+	}
+	s.collect(t, "new", 1)
 }
 
 // A retry queue that dead-letters to an exchange with a name needs no word: its way moves along.

@@ -49,7 +49,10 @@ func TestByNameIsNotedBeforeTheMove(t *testing.T) {
 	died := func(queue string) amqp091.Table {
 		return amqp091.Table{"x-death": []any{amqp091.Table{"queue": queue}, amqp091.Table{"queue": "old"}}}
 	}
-	delayed := amqp091.Table{"x-death": []any{amqp091.Table{"queue": "delay"}}}
+	delayed := amqp091.Table{"x-death": []any{amqp091.Table{"queue": "delay"}}, "x-first-death-exchange": "e"}
+	sentTo := func(exchange string) amqp091.Table {
+		return amqp091.Table{"x-death": []any{amqp091.Table{"queue": "wait"}}, "x-first-death-exchange": exchange}
+	}
 	for name, tc := range map[string]struct {
 		amqp091.Delivery
 		byName bool
@@ -60,6 +63,8 @@ func TestByNameIsNotedBeforeTheMove(t *testing.T) {
 		"from a feeder":                {amqp091.Delivery{RoutingKey: "old", Headers: died("wait")}, false},
 		"from a feeder by its key":     {amqp091.Delivery{RoutingKey: "old", Headers: died("delay")}, false},
 		"delayed by a publisher":       {amqp091.Delivery{RoutingKey: "old", Headers: delayed}, true},
+		"sent to a feeder by its name": {amqp091.Delivery{RoutingKey: "old", Headers: sentTo("")}, true},
+		"routed to a feeder":           {amqp091.Delivery{RoutingKey: "old", Headers: sentTo("e")}, false},
 		"published again":              {amqp091.Delivery{RoutingKey: "old", Headers: died("old")}, true},
 		"with a made-up history":       {amqp091.Delivery{Headers: amqp091.Table{"x-death": "wait"}}, true},
 		"moved back":                   {amqp091.Delivery{Exchange: m.legacyEnd(), RoutingKey: "old"}, true},
