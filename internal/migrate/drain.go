@@ -47,6 +47,8 @@ type drainLimits struct {
 	// drain is done only if it returns nil and no message has come meanwhile. Nil: the
 	// feeders are not checked.
 	feeders func(context.Context) error
+	// fedWait is how long the drain goes on while feeders returns an error that may pass.
+	fedWait time.Duration
 	// prefetch is how many messages are in flight at once. Zero: the constant of that name.
 	prefetch int
 	// byName notes what publishers sent to the queue by its name. Nil: that is not noted.
@@ -246,7 +248,7 @@ func (h *mover) isDone(ctx context.Context, limits drainLimits, asked time.Time)
 	}
 	fed, isFed := errors.AsType[*fedError](err)
 	switch {
-	case isFed && !fed.final && time.Since(asked) < limits.wait:
+	case isFed && !fed.final && time.Since(asked) < limits.fedWait:
 		_ = wait.For(ctx, time.Second) // the caller checks ctx
 		return false, nil
 	case err != nil:

@@ -198,6 +198,7 @@ func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topolo
 	if err == nil && r.Until != Drain {
 		err = r.publishersGone(ctx, m)
 	}
+	limits.fedWait = r.Wait
 	return moved, err
 }
 

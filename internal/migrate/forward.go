@@ -107,8 +107,8 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 	}
 	r.say("retire: %s forwards to %s; waiting %s to see whether a message still comes to it", m.Legacy, m.New, text.Duration(r.Idle))
 	h := r.startMover(m)
-	retired, err := r.watchForwarder(ctx, m, h, state)
-	if err == nil && retired {
+	why, err := r.watchForwarder(ctx, m, h, state)
+	if err == nil && why == "" {
 		if state, err = r.inspect(ctx); err != nil {
 			return err
 		}
@@ -127,38 +127,48 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 		err = errors.Join(err, failed)
 	}
 	if err == nil {
-		r.say("retire: %s is still used and keeps forwarding to %s", m.Legacy, m.New)
+		r.say("retire: %s keeps forwarding to %s, as %s", m.Legacy, m.New, why)
 	}
 	return err
 }
 
 // watchForwarder pauses a forwarder, drains the queue until no message has come for --idle,
-// and deletes it. It reports false if messages still come, or can come, or the queue is in
-// use.
-func (r *Runner) watchForwarder(ctx context.Context, m Move, h *mover, state topology.State) (bool, error) {
+// and deletes it. It says why not if messages still come, or can come, or the queue is in use.
+func (r *Runner) watchForwarder(ctx context.Context, m Move, h *mover, state topology.State) (why string, err error) {
 	paused := override(state, m.find(state).forwarder, m.forwarder(forwardNone))
 	if err := r.execute(ctx, []plan.Change{paused}); err != nil {
-		return false, err
+		return "", err
 	}
 	limits, err := r.room(ctx, m, state)
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	limits.idle, limits.stuck = r.Idle, max(r.Wait, leastStuck)
+	// A message that comes ends it at once, but for feeders it waits as a drain does.
+	limits.idle, limits.fedWait, limits.stuck = r.Idle, r.Wait, max(r.Wait, leastStuck)
 	var closes func()
 	limits.feeders, closes = r.feedersEmpty(m, h)
 	defer closes()
-	if _, err := r.drain(ctx, m, h, limits); err != nil {
-		_, isFed := errors.AsType[*fedError](err)
-		if errors.Is(err, errComing) || errors.Is(err, errStuck) || isFed {
-			return false, nil
-		}
-		return false, err
+	_, err = r.drain(ctx, m, h, limits)
+	fed, isFed := errors.AsType[*fedError](err)
+	switch {
+	case isFed && fed.advice != "":
+		return fmt.Sprintf("%s; run migrate again, or with %s", fed, fed.advice), nil
+	case isFed:
+		return fed.text, nil
+	case errors.Is(err, errComing):
+		return "messages still come to it", nil
+	case errors.Is(err, errStuck):
+		return m.New + " does not accept its messages", nil
+	case err != nil:
+		return "", err
 	}
 	if _, err := r.retire(ctx, m, h); err != nil {
-		return false, err
+		return "", err
 	}
-	return h.deleted, nil
+	if !h.deleted {
+		why = "it is in use"
+	}
+	return why, nil
 }
 
 // removeForwarders deletes the forwarders of moves. It pauses them first, so that what

@@ -100,6 +100,31 @@ func TestForwarderIsRetired(t *testing.T) {
 	}
 }
 
+// A forwarder is retired though messages wait in a retry queue that dead-letters by their keys, and
+// that other queues always use. While that is not proved, its messages say why it stays.
+func TestForwarderNextToARetryQueue(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := shared(t, "quorum", 3*time.Second, []string{"stays"}, []string{"old"}, []string{"old"})
+	s.send(t, "work", "stays", "stays-0", nil)
+	s.fail(t, "stays")
+	s.forwarding(t, time.Second)()
+	r, said := s.listen(t)
+	r.Allow, r.Wait = plan.Allow(topology.DropsRouting), 0
+	if err := r.Run(t.Context()); err != nil ||
+		!strings.Contains(said.String(), "retire: old keeps forwarding to old.v2, as other queues use shared too") {
+		t.Errorf("without --wait it ends with %v:\n%s", err, said)
+	}
+	r.Wait = time.Minute
+	brokertest.Eventually(t, "the end of old", func() bool { // what came before the pause may still be counted
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatalf("it ends with %v:\n%s", err, said)
+		}
+		return !s.exists(t, "old")
+	}, said)
+	s.goOn(t, "stays-0")
+}
+
 // A forwarder whose policy, or whose queue, is gone when its turn comes, because an earlier attempt
 // got so far, is migrated to its end.
 func TestForwarderIsGone(t *testing.T) {
