@@ -169,6 +169,35 @@ func TestHomeMadeRetryQueueInUse(t *testing.T) {
 	s.collect(t, "new", 2)
 }
 
+// Retries that come back for longer than --wait are not taken for messages of a publisher that uses
+// the name of the legacy queue.
+func TestHomeMadeRetryQueueReturnsLater(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	const n, ttl = 16, 8 * time.Second
+	s := newStage(t, "classic", amqp091.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "old.wait"})
+	s.homeMade(t, "classic", ttl, "old.wait")
+	s.fill(t, n, 10)
+	s.cutOver(t)
+	for range n {
+		s.rejectAll(t, "old", 1)
+		wait(t, ttl/n)
+	}
+	s.until(t, migrate.Drain) // they do not keep it
+	r := s.cautious(t)
+	r.Wait = time.Second
+	err := r.Run(t.Context())
+	if !errors.Is(err, migrate.ErrWaiting) || strings.Contains(err.Error(), "publisher") ||
+		!strings.Contains(err.Error(), "messages still come back to old by its name from old.wait") ||
+		!strings.HasSuffix(err.Error(), "run it again, or with --wait 2m") {
+		t.Errorf("it ends with %v", err)
+	}
+	if err := s.cautious(t).Run(t.Context()); err != nil || s.exists(t, "old") {
+		t.Errorf("the next one ends with %v", err)
+	}
+	s.collect(t, "new", n)
+}
+
 // A publisher that lets messages wait in a queue by its name, from which they come to the legacy
 // queue, is known by one of them, and told of before. The legacy queue is kept until the user
 // consents.

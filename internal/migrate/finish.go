@@ -143,6 +143,7 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 
 // drainEnded decides what follows when a drain has ended early.
 func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) error {
+	err = r.whoSends(ctx, m, h, err)
 	fed, isFed := errors.AsType[*fedError](err)
 	coming, byName := errors.Is(err, errComing), errors.Is(err, errByName)
 	switch {
@@ -172,6 +173,24 @@ func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) er
 	return err
 }
 
+// whoSends returns err, or in place of errComing why messages come that no publisher has sent to
+// the name of the legacy queue: the drain has noted none, so feeders return them.
+func (r *Runner) whoSends(ctx context.Context, m Move, h *mover, err error) error {
+	if !errors.Is(err, errComing) || r.Until == Drain || h.watched.noted {
+		return err
+	}
+	state, failed := r.inspect(ctx)
+	list := feeders(state, m.Legacy)
+	if failed != nil || len(list) == 0 {
+		return err
+	}
+	fed := &fedError{text: fmt.Sprintf("messages still come back to %s by its name from %s", m.Legacy, names(list))}
+	if ttl := within(list); ttl > 0 {
+		fed.advice = longEnough(ttl)
+	}
+	return fed
+}
+
 // drainLegacy drains a queue and reports what was moved.
 func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topology.State) (moved int64, err error) {
 	limits, err := r.room(ctx, m, state)
@@ -179,6 +198,7 @@ func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topolo
 		return 0, err
 	}
 	limits.idle, limits.wait, limits.stuck = r.Idle, r.Wait, max(r.Wait, leastStuck)
+	limits.fedWait = r.Wait
 	limits.byName = m.watchLegacy(state)
 	limits.bound = r.boundAgain(h, func(state topology.State) bool { return len(m.find(state).onLegacy) > 0 })
 	if r.Until == Drain {
@@ -198,7 +218,6 @@ func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topolo
 	if err == nil && r.Until != Drain {
 		err = r.publishersGone(ctx, m)
 	}
-	limits.fedWait = r.Wait
 	return moved, err
 }
 
