@@ -41,10 +41,10 @@ type Drive struct {
 	Passed func(error)
 }
 
-// Run makes passes until one ends without an error, until ctx ends, or until eight in a row have been
-// ended by messages, or by the broker, which has canceled the consumer. Each pass has connections of
-// its own, as a message may end them. Nothing is lost between passes: what was not acknowledged is
-// delivered again.
+// Run makes passes until one ends without an error, until ctx ends, or until eight in a row have
+// been ended by messages, or by the broker, which has canceled the consumer. Each pass has
+// connections of its own, as a message may end them. Nothing is lost between passes: what was not
+// acknowledged is delivered again.
 func (d Drive) Run(ctx context.Context) error {
 	for tries := 1; ; tries++ {
 		final, err := d.dial(ctx)
