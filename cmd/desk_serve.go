@@ -68,9 +68,9 @@ the verified e-mail address of the person, else the user name, else the subject.
 8 hours. The broker knows none of this: all act with the rights of the user in RABBITMQ_URL.
 
 Ctrl-C ends the server. It first stops the runs that the page has started, where nothing is
-lost, and prints how to resume them.
+lost, and prints how to go on with what is left.
 
-Exit codes: 0 ended, 1 failed, 2 runs were stopped with messages left in their holds.`,
+Exit codes: 0 ended, 1 failed, 2 runs were stopped before all was moved.`,
 		Example: `  dlxctl desk serve
   dlxctl desk serve --allow replay,park
   dlxctl desk serve --cluster clusters.yaml
@@ -229,15 +229,18 @@ func (k *deskServeCommand) ended(stopped []page.Stopped, err error) error {
 			fmt.Fprintf(k.app.stderr, "dlxctl: a run%s was stopped before it took a message: nothing was moved\n", of)
 		case s.Error != "":
 			fmt.Fprintf(k.app.stderr, "dlxctl: run %s%s: %s\n", s.Run, of, topology.Printable(s.Error))
+		case s.LeftInQueue > 0:
+			fmt.Fprintf(k.app.stderr, "dlxctl: run %s%s: moved %d, %d still in %s\n", s.Run, of, s.Moved, s.LeftInQueue,
+				text.Name(s.Queue))
 		default:
 			fmt.Fprintf(k.app.stderr, "dlxctl: run %s%s: moved %d, %d left in its hold\n", s.Run, of, s.Moved, s.Left)
 		}
-		if s.Resume != "" {
-			next = append(next, "to continue: "+s.Resume)
+		if s.Next != "" {
+			next = append(next, s.Next)
 		}
 	}
 	if len(next) == 0 {
 		return nil
 	}
-	return &deskStopError{stepsError{errors.New("interrupted; runs of the page have messages left in their holds"), next}}
+	return &deskStopError{stepsError{errors.New("interrupted; runs of the page have not moved all messages"), next}}
 }

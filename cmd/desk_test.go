@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/desk/page"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -312,6 +313,24 @@ func TestTheNextStepOfARefusedRun(t *testing.T) {
 		if err.Error() != want || !errors.Is(err, desk.ErrRefused) || out.Len() > 0 {
 			t.Errorf("%d left in the hold: %q, and it wrote %q", left, err, out)
 		}
+	}
+}
+
+// The end of the page says of each run what is left, and where: a run without a hold has left it in
+// its queue.
+func TestTheEndOfThePageSaysWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	out := &strings.Builder{}
+	k := deskServeCommand{app: &app{stderr: out}}
+	err := k.ended([]page.Stopped{
+		{Run: "r1", Moved: 20, LeftInQueue: 40, Queue: "billing.dead", Next: "to see: dlxctl desk list billing.dead"},
+		{Run: "r2", Moved: 3, Left: 4, Next: "to continue: dlxctl desk run resume r2 --yes"},
+	}, nil)
+	const says = "dlxctl: run r1: moved 20, 40 still in billing.dead\ndlxctl: run r2: moved 3, 4 left in its hold\n"
+	const want = "interrupted; runs of the page have not moved all messages\n" +
+		"  to see: dlxctl desk list billing.dead\n  to continue: dlxctl desk run resume r2 --yes"
+	if out.String() != says || err == nil || err.Error() != want || exitCode(t.Context(), err) != exitPending {
+		t.Errorf("it prints %q and ends with %v", out, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -199,7 +200,10 @@ func TestTheServerStopsItsRunsAndNamesThem(t *testing.T) {
 		e.step <- struct{}{}
 	}
 	stopped := stop()
-	want := []page.Stopped{{Run: "k3f9", Moved: 12, Left: 25, Resume: "dlxctl -f shop.yaml desk run resume k3f9 --yes"}}
+	want := []page.Stopped{{
+		Run: "k3f9", Queue: "billing.dead", Moved: 12, Left: 25,
+		Next: "to continue: dlxctl -f shop.yaml desk run resume k3f9 --yes",
+	}}
 	if !slices.Equal(stopped, want) {
 		t.Errorf("stopped are %+v, not %+v", stopped, want)
 	}
@@ -207,6 +211,34 @@ func TestTheServerStopsItsRunsAndNamesThem(t *testing.T) {
 	got := s.post(t, http.StatusConflict, "/api/execute", map[string]any{"proposal": shown["id"], "expect": 37})
 	if !strings.Contains(fmt.Sprint(got["error"]), "stopping") {
 		t.Errorf("a run after the end is answered with %v", got)
+	}
+}
+
+// A run without a hold leaves in the queue what it has not sent: there is nothing to resume.
+func TestTheServerStopsARunWithoutAHold(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]error{"stopped": nil, "failed": errors.New("the connection ended")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := &engine{views: orders(3), step: make(chan struct{}), direct: true, failure: failure}
+			s := serve(t, e, "park").signIn(t)
+			stop := begin(t, s.Page)
+			shown := s.post(t, http.StatusOK, "/api/propose", map[string]any{"action": "park", "queue": "billing.dead"})
+			s.post(t, http.StatusOK, "/api/execute", map[string]any{"proposal": shown["id"], "expect": 37})
+			for range 12 {
+				e.step <- struct{}{}
+			}
+			want := page.Stopped{
+				Run: "k3f9", Queue: "billing.dead", Moved: 12, LeftInQueue: 25,
+				Next: "to see what is still in the queue: dlxctl -f shop.yaml desk list billing.dead",
+			}
+			if failure != nil {
+				want.Error = failure.Error()
+			}
+			if stopped := stop(); !slices.Equal(stopped, []page.Stopped{want}) {
+				t.Errorf("stopped are %+v, not %+v", stopped, want)
+			}
+		})
 	}
 }
 

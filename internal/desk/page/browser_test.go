@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -313,6 +314,28 @@ func TestAReplayIsShownStartedAndStopped(t *testing.T) {
 	b.until(`document.querySelector(".past").innerText.includes("desk run list --ended")`)
 	b.shoot("runs-ended")
 	b.fits()
+	b.silent()
+}
+
+// A run without a hold that stops says what is still in the queue, and has nothing to resume.
+func TestARunWithoutAHoldIsStopped(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	e := &engine{views: orders(9), step: make(chan struct{}), direct: true, failure: errors.New("the connection ended")}
+	s := serve(t, e, "park")
+	begin(t, s.Page)
+	b := browse(t)
+	b.open(s, "/queue/billing.dead")
+	b.until(rowsThere)
+	b.run(chromedp.Click(`[data-action=park]`), chromedp.WaitVisible(`dialog button.primary`),
+		chromedp.Click(`dialog button.primary`), chromedp.WaitVisible(`#go`), chromedp.Click(`#go`))
+	e.step <- struct{}{}
+	b.run(chromedp.Click(`[data-do=cancel]`))
+	b.until(`document.querySelector(".run .numbers").textContent.includes("36 still in the queue")`)
+	if n := eval[int](b, `document.querySelectorAll(".run [data-do]").length`); n > 0 {
+		t.Errorf("the run has %d buttons", n)
+	}
+	b.until(`document.querySelector(".run details").hidden`)
 	b.silent()
 }
 

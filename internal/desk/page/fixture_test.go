@@ -40,6 +40,9 @@ type engine struct {
 	comments []desk.Comment
 	// step lets a run send one message more; nil sends all at once.
 	step chan struct{}
+	// direct: a run has no hold, and failure is the error with which it ends if it is stopped.
+	direct  bool
+	failure error
 }
 
 func (e *engine) Pick(
@@ -119,7 +122,11 @@ func (e *engine) execute(
 			select {
 			case <-e.step:
 			case <-ctx.Done():
-				return desk.Result{Run: id, Moved: done, Left: chosen - done, Stopped: "it was asked to stop"}, nil
+				r := desk.Result{Run: id, Moved: done, Left: chosen - done, Stopped: "it was asked to stop"}
+				if e.direct {
+					r.Ended, r.Direct, r.Left, r.LeftInQueue = true, true, 0, chosen-done
+				}
+				return r, e.failure
 			}
 		}
 		begin.Done = done + 1

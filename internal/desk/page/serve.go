@@ -16,8 +16,12 @@ type Stopped struct {
 	Run string
 	// Moved is how many messages had reached their target, Left how many are in the hold.
 	Moved, Left int
-	// Resume is the command line that continues the run; empty if nothing is left.
-	Resume string
+	// Queue is where it chose messages, and LeftInQueue how many of them are still there: it had no
+	// hold.
+	Queue       string
+	LeftInQueue int
+	// Next says what to do about what is left, with a command line; empty if nothing is left.
+	Next string
 	// Error is why the run failed. Empty if it stopped as it was asked to.
 	Error string
 }
@@ -66,9 +70,16 @@ func (p *Page) Serve(ctx context.Context, listener net.Listener) ([]Stopped, err
 func (p *Page) stopped(jobs []job) []Stopped {
 	var out []Stopped
 	for _, j := range jobs {
-		s := Stopped{Cluster: p.Cluster, Run: j.Run, Moved: j.Result.Moved, Left: j.Result.Left, Error: j.Error}
-		if j.Run != "" && (j.Result.Left > 0 || j.Error != "") {
-			s.Resume = p.Line("desk", "run", "resume", j.Run, "--yes")
+		s := Stopped{
+			Cluster: p.Cluster, Run: j.Run, Moved: j.Result.Moved, Left: j.Result.Left, Error: j.Error,
+			Queue: j.Queue, LeftInQueue: j.Result.LeftInQueue,
+		}
+		switch {
+		case j.Run == "" || j.Error == "" && s.Left+s.LeftInQueue == 0:
+		case j.Result.Ended: // it has no hold that could be resumed
+			s.Next = "to see what is still in the queue: " + p.Line("desk", "list", j.Queue)
+		default:
+			s.Next = "to continue: " + p.Line("desk", "run", "resume", j.Run, "--yes")
 		}
 		out = append(out, s)
 	}

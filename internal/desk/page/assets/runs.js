@@ -136,8 +136,9 @@ function make(failure, refresh) {
 
 const title = (r) => (r.does === "return" ? "return of" : r.action + (r.forever ? " forever" : "")) + (r.does === "resume" ? ", resumed," : "");
 
-// open reports whether the run has messages in its hold, as far as is known.
-const open = (r) => r.active || (r.ended ? r.result.leftInHold > 0 || Boolean(r.error) && Boolean(r.run) : true);
+// open reports whether the run has messages in its hold, as far as is known. A run that has ended has
+// no hold: what it has not moved is in its queue.
+const open = (r) => r.active || (r.ended ? !r.result.ended && (r.result.leftInHold > 0 || Boolean(r.error) && Boolean(r.run)) : true);
 
 function acts(r) {
   if (!r.allowed || !open(r) || !r.run) return [];
@@ -166,6 +167,7 @@ function numbers(r, done, chosen) {
   if (!r.ended && r.progress.batch) parts.push(`batch ${r.progress.batch}`);
   if (!r.ended && r.progress.rate) parts.push(`${r.progress.rate.toFixed(1)}/s`);
   if (r.ended && r.result.leftInHold) parts.push(`${count(r.result.leftInHold)} in the hold`);
+  if (r.ended && r.result.leftInQueue) parts.push(`${count(r.result.leftInQueue)} still in the queue`);
   if (r.ended && r.result.goneFromHold) parts.push(`${count(r.result.goneFromHold)} not in the hold any more`);
   if (r.ended && r.result.missing) parts.push(`${count(r.result.missing)} were no longer in the queue`);
   if (r.ended && r.result.doubledAtMost) parts.push(doubled(r));
