@@ -16,9 +16,9 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// maxGroups limits how many groups are told apart. The messages of further groups are counted
+// MaxGroups limits how many groups are told apart. The messages of further groups are counted
 // together.
-const maxGroups = 10_000
+const MaxGroups = 10_000
 
 // longestValue is how many characters of a value name a group.
 const longestValue = 200
@@ -166,7 +166,7 @@ func (g *Groups) group(value string) *Group {
 	}
 	group, ok := g.groups[value]
 	if !ok {
-		if len(g.groups) >= maxGroups {
+		if len(g.groups) >= MaxGroups {
 			return &g.others
 		}
 		value = strings.Clone(value) // the body of the message is not kept

@@ -309,6 +309,32 @@ func TestManyMessagesAreReadInWindows(t *testing.T) {
 	s.get(t, http.StatusGone, fmt.Sprintf("/api/rows?snapshot=%s", snapshot["id"]))
 }
 
+// The groups of the page are the largest, also if they come behind many others.
+func TestTheLargestGroupsAreListed(t *testing.T) {
+	t.Parallel()
+	views := orders(1600)
+	for i := range views {
+		views[i].Error = "connection refused"
+		if i < 600 {
+			views[i].Error = fmt.Sprintf("user %c%c not found", 'a'+i/26, 'a'+i%26)
+		}
+	}
+	s := serve(t, &engine{views: views}).signIn(t)
+	snapshot := s.look(t, map[string]any{})
+	groups := snapshot["groups"].([]any)
+	first, last := groups[0].(map[string]any), groups[len(groups)-1].(map[string]any)
+	if len(groups) != 500 || snapshot["others"] != 101.0 || first["count"] != 1000.0 ||
+		first["where"] != `error == "connection refused"` || last["where"] != `error == "user te not found"` {
+		t.Errorf("the page lists %d groups, from %v to %v, and has %v others", len(groups), first, last, snapshot["others"])
+	}
+	for group, want := range []float64{1000, 1} {
+		window := s.get(t, http.StatusOK, fmt.Sprintf("/api/rows?snapshot=%s&group=%d", snapshot["id"], group))
+		if window["total"] != want {
+			t.Errorf("group %d has %v rows; want %v", group, window["total"], want)
+		}
+	}
+}
+
 // A list ends after --rows messages, and the answer says so.
 func TestAListIsLimited(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"net/http"
 	"regexp"
 	"slices"
@@ -20,6 +21,8 @@ type grouped struct {
 
 	by    string
 	known map[string]int32 // groups by their value
+	// reached is how many groups have had 1 message, 2 messages, and so on.
+	reached []int
 }
 
 // group is messages with one value in common.
@@ -33,41 +36,68 @@ type group struct {
 	Where string `json:"where"`
 	// Comment is the last that a person has said about the group. Left out: nothing.
 	Comment *deadletter.Note `json:"comment,omitempty"`
+
+	turn  int  // it was the first group, the second and so on that had Count messages
+	named bool // Where is known
 }
 
-// add adds a message to its group and returns the number of the group.
+// add adds a message to its group and returns the number of the group. It tells as many groups
+// apart as the command line does: which are the largest is known at the end.
 func (g *grouped) add(value string, v deadletter.View) int32 {
 	at, ok := g.known[value]
 	if !ok {
-		if len(g.Groups) >= maxGroups {
+		if len(g.Groups) >= deadletter.MaxGroups {
 			g.Others++
 			return noGroup
 		}
-		at = int32(len(g.Groups)) //nolint:gosec // below maxGroups
+		at = int32(len(g.Groups)) //nolint:gosec // below MaxGroups
 		value = strings.Clone(value)
 		g.known[value] = at
-		g.Groups = append(g.Groups, group{Value: value, Handle: v.Name(), Where: expression(g.by, value, v)})
+		g.Groups = append(g.Groups, group{Value: value, Handle: v.Name()})
 	}
 	one := &g.Groups[at]
-	one.Count++
+	g.count(one)
+	// An expression takes a millisecond, and needs a message. A group that comes later to its number
+	// of messages than maxGroups others is not listed, unless it gets more.
+	if one.turn <= maxGroups && !one.named {
+		one.Where, one.named = expression(g.by, one.Value, v), true
+	}
 	if t := v.LastFailed; !t.IsZero() {
 		one.First, one.Last = span(one.First, one.Last, t)
 	}
 	return at
 }
 
-// sort sorts the groups by size, and returns the new place of each.
+// count counts a message of a group.
+func (g *grouped) count(one *group) {
+	one.Count++
+	if one.Count > len(g.reached) {
+		g.reached = append(g.reached, 0)
+	}
+	g.reached[one.Count-1]++
+	one.turn = g.reached[one.Count-1]
+}
+
+// sort sorts the groups by size, keeps the largest, and returns the new place of each.
 func (g *grouped) sort() []int32 {
 	order := make([]int32, len(g.Groups))
 	for i := range order {
-		order[i] = int32(i) //nolint:gosec // below maxGroups
+		order[i] = int32(i) //nolint:gosec // below MaxGroups
 	}
-	slices.SortStableFunc(order, func(a, b int32) int { return g.Groups[b].Count - g.Groups[a].Count })
-	sorted, place := make([]group, len(order)), make([]int32, len(order))
+	slices.SortFunc(order, func(a, b int32) int {
+		one, other := g.Groups[a], g.Groups[b]
+		return cmp.Or(other.Count-one.Count, one.turn-other.turn)
+	})
+	sorted, place := make([]group, 0, min(len(order), maxGroups)), make([]int32, len(order))
 	for to, from := range order {
-		sorted[to], place[from] = g.Groups[from], int32(to) //nolint:gosec // below maxGroups
+		if to >= maxGroups {
+			g.Others += g.Groups[from].Count
+			place[from] = noGroup
+			continue
+		}
+		sorted, place[from] = append(sorted, g.Groups[from]), int32(to) //nolint:gosec // below maxGroups
 	}
-	g.Groups = sorted
+	g.Groups, g.reached = sorted, nil
 	return place
 }
 

@@ -67,7 +67,7 @@ type row struct {
 
 // The limits of a snapshot.
 const (
-	maxGroups   = 500
+	maxGroups   = 500      // that are listed, the largest
 	maxSummary  = 160      // characters of the first line
 	maxKept     = 16 << 20 // bytes of views that a snapshot keeps
 	rowBytes    = 200      // of memory, about, without its texts

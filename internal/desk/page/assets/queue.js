@@ -51,7 +51,7 @@ async function follow(v, state) {
   if (!same && !await look(v, true)) return;
   const group = state.get("group");
   const n = group === null ? null : v.snapshot.groups.findIndex((g) => g.value === group);
-  if (n === -1) set(v.hint, `The group ${group} is not there any more.`);
+  if (n === -1) set(v.hint, `The group ${group} is not there any more${v.snapshot.others ? `, or not one of the ${count(v.snapshot.groups.length)} largest` : ""}.`);
   if (n !== -1 && n !== v.group) pick(v, n);
   const message = state.get("message");
   if (message === null) shut(v);
