@@ -13,6 +13,7 @@ import (
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/vm"
 
+	"github.com/dlxctl/dlxctl/internal/redact"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -31,7 +32,8 @@ const (
 // side effects, reads nothing but the view, and is safe for concurrent use.
 //
 // A path that a message does not have is nil. A comparison with nil is false, "!=" too, unless
-// the expression says nil itself: body.vat == nil.
+// the expression says nil itself: body.vat == nil. Nothing is known of what is masked or hidden:
+// see [Filter.Match].
 type Filter struct {
 	source  string
 	program *vm.Program
@@ -84,18 +86,31 @@ func (f *Filter) NeedsBody() bool {
 		func(name string) bool { return f.uses[name] })
 }
 
-// Matches reports whether the expression is true for a message. It fails if the expression
-// costs too much for this message, or calls now() without a time.
+// Matches reports whether the expression is true for a message, as Match does.
 func (f *Filter) Matches(v View) (bool, error) {
+	matched, _, err := f.Match(v)
+	return matched, err
+}
+
+// Match reports whether the expression is true for a message. It is not if the expression asks for
+// what is masked or hidden in the message, which no message is chosen for: then masked is true. It
+// fails if the expression costs too much for this message, or calls now() without a time.
+func (f *Filter) Match(v View) (matched, masked bool, err error) {
 	result, err := f.value(v)
-	matched, _ := result.(bool)
-	return matched && err == nil, err
+	if errors.Is(err, errMasked) || v.Masked && result == redact.Mask {
+		return false, true, nil
+	}
+	matched, _ = result.(bool)
+	return matched && err == nil, false, err
 }
 
 // value evaluates the expression.
 func (f *Filter) value(v View) (any, error) {
 	machine := vm.VM{MemoryBudget: filterValues}
-	result, err := machine.Run(f.program, ask(v, &state{now: f.now, work: filterWork}))
+	result, err := machine.Run(f.program, ask(v, &state{now: f.now, work: filterWork, masked: v.Masked}))
+	if errors.Is(err, errMasked) {
+		return nil, errMasked
+	}
 	if err != nil {
 		return nil, fmt.Errorf("filter %q, message %s: %w", f.source, v.Name(), filterError(err))
 	}
@@ -154,6 +169,7 @@ func ask(v View, s *state) values {
 		Key:   v.Key, Exchange: v.Exchange, Queue: v.WorkQueue, ID: v.MessageID, Type: v.Type,
 		Headers: v.Headers, Body: v.body(), Text: v.Body.Text,
 		Replays: v.Replays, Run: v.Run, State: s,
+		Copy: redact.Mask, Size: redact.Mask, // what is masked would tell them
 	}
 	if equal, known := v.equal(); known {
 		a.Copy = equal

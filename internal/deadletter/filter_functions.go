@@ -13,15 +13,51 @@ import (
 	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/builtin"
 	"github.com/expr-lang/expr/vm/runtime"
+
+	"github.com/dlxctl/dlxctl/internal/redact"
 )
 
 // errFilter is wrapped by errors of a filter at work.
 var errFilter = errors.New("the filter cannot be evaluated")
 
+// errMasked ends the evaluation of an expression that asks for what is masked or hidden.
+var errMasked = errors.New("the filter asks for what is masked")
+
 // state is what an expression may use for one message.
 type state struct {
 	now  time.Time
 	work int
+	// masked: rules mask a part of the message.
+	masked bool
+}
+
+// shown fails with errMasked if a value is masked, or has in it what is.
+func (s *state) shown(v any) error {
+	if !s.masked {
+		return nil
+	}
+	if err := s.charge(1); err != nil {
+		return err
+	}
+	switch v := v.(type) {
+	case string:
+		if v == redact.Mask {
+			return errMasked
+		}
+	case []any:
+		for _, inside := range v {
+			if err := s.shown(inside); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, inside := range v {
+			if err := s.shown(inside); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // charge takes from the work that is left. Comparing, searching and copying a text costs its
@@ -109,6 +145,9 @@ func stateful(call func(*state, []any) (any, error)) func(...any) (any, error) {
 		if !ok {
 			return nil, errFilter
 		}
+		if s.masked && slices.Contains(params[1:], any(redact.Mask)) {
+			return nil, errMasked
+		}
 		return call(s, params[1:])
 	}
 }
@@ -154,7 +193,8 @@ func operators() map[string]func(*state, []any) (any, error) {
 			if err := s.charge(cost(args[0]) + cost(args[1])); err != nil {
 				return nil, err
 			}
-			return compare(op, args[0], args[1]), nil
+			result := compare(op, args[0], args[1])
+			return result, s.sure(op, args[0], args[1], result)
 		}
 	}
 	for _, op := range []string{"+", "-", "*", "/", "%"} {
@@ -166,6 +206,21 @@ func operators() map[string]func(*state, []any) (any, error) {
 		}
 	}
 	return out
+}
+
+// sure fails with errMasked if the result of a comparison may come from what is masked inside of a
+// list or a table.
+func (s *state) sure(op string, a, b any, result bool) error {
+	switch {
+	case op == "==" || op == "!=":
+		return errors.Join(s.shown(a), s.shown(b))
+	case op == "in" && !result:
+		return s.shown(listOf(b)) // the keys of a table are known
+	case op == "contains" && !result:
+		return s.shown(listOf(a))
+	default:
+		return nil
+	}
 }
 
 // cost returns what it costs to read a value.

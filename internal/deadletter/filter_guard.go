@@ -8,6 +8,8 @@ import (
 
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/file"
+
+	"github.com/dlxctl/dlxctl/internal/redact"
 )
 
 // guard changes a checked expression so that it cannot fail on what a message does not have,
@@ -93,6 +95,9 @@ func (g *guard) binary(node *ast.Node, n *ast.BinaryNode) {
 		if isNil(n.Left) || isNil(n.Right) {
 			return // the expression asks whether a value is missing
 		}
+		if isMask(n.Left) || isMask(n.Right) {
+			return // it asks whether a value is masked
+		}
 		ast.Patch(node, call("#"+n.Operator, n.Left, n.Right))
 	case "matches":
 		pattern, ok := n.Right.(*ast.StringNode)
@@ -116,6 +121,11 @@ func (g *guard) binary(node *ast.Node, n *ast.BinaryNode) {
 func isNil(n ast.Node) bool {
 	_, ok := n.(*ast.NilNode)
 	return ok
+}
+
+func isMask(n ast.Node) bool {
+	text, ok := n.(*ast.StringNode)
+	return ok && text.Value == redact.Mask
 }
 
 // call returns a call of a function of [operators].

@@ -184,3 +184,75 @@ func TestAMaskedValueCannotBeFound(t *testing.T) {
 		}
 	}
 }
+
+// No filter chooses a message because a value of it is masked or hidden: where it asks for one, the
+// message is left out, whatever the operator. What is shown is read as before.
+func TestAFilterKnowsNothingOfWhatIsMasked(t *testing.T) {
+	t.Parallel()
+	view := func(rules redact.Rules) deadletter.View {
+		r, err := redact.New(rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader := deadletter.Reader{Redactor: func(string) *redact.Redactor { return r }}
+		return reader.View(message(`{"mail":"ann@example.com","flag":true,"n":1,"tags":["anna-maria","b"],`+
+			`"items":[{"sku":"A","card":"4711000011112222"}],"note":"to ann@example.com"}`, processed(1, "token", "t-0815-1")))
+	}
+	part := view(redact.Rules{Paths: []string{
+		"body.mail", "body.flag", "body.tags", "body.items[*].card", "headers.token",
+	}})
+	hidden := view(redact.Rules{HideBodies: true})
+	const yes, no, left = "chosen", "not chosen", "left out"
+	for _, tc := range []struct {
+		view        deadletter.View
+		where, want string
+	}{
+		{part, `body.mail == "ann@example.com"`, left},
+		{part, `body.mail != "bob@example.com"`, left},
+		{part, `"bob@example.com" != body.mail`, left},
+		{part, `not (body.mail contains "bob")`, left},
+		{part, `not (body.mail in ["bob"])`, left},
+		{part, `body.mail == headers.token`, left},
+		{part, `body.mail matches "."`, left},
+		{part, `len(body.mail) > 3`, left},
+		{part, `body.flag`, left},
+		{part, `not body.flag`, left},
+		{part, `not ("x" in body.tags)`, left},
+		{part, `not (body.tags contains "x")`, left},
+		{part, `body.items != []`, left},
+		{part, `none(body.items, .card == "1")`, left},
+		{part, `not (body.mail.domain == "x")`, left},
+		{part, `not copy`, left},
+		{part, `not (size > 100)`, left},
+		{part, `body.n == 2 and body.mail != "x"`, no},
+		{part, `body.n == 1 or body.mail == "x"`, yes},
+		{part, `body.mail != nil and body.nope == nil`, yes},
+		{part, `body.mail == "[masked]" and not (body.mail != "[masked]")`, yes},
+		{part, `body.note == "to [masked]" and body.note contains "to"`, yes},
+		{part, `all(body.items, .sku == "A") and len(body.items) == 1`, yes},
+		{part, `"mail" in body and not ("nope" in body)`, yes},
+		{hidden, `not (body.n == 2)`, left},
+		{hidden, `body.n == nil`, left},
+		{hidden, `all(body.items, .sku startsWith "T")`, left},
+		{hidden, `none(body.items, .sku == "B")`, left},
+		{hidden, `not (text contains "x")`, left},
+		{hidden, `headers.token == "t-0815-1" or body.n == 1`, yes},
+	} {
+		f, err := deadletter.NewFilter(tc.where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := no
+		switch matched, masked, err := f.Match(tc.view); {
+		case err != nil:
+			t.Error(err)
+		case masked:
+			got = left
+		case matched:
+			got = yes
+		}
+		if got != tc.want {
+			t.Errorf("%s: %s; want %s", tc.where, got, tc.want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -114,6 +115,49 @@ func (s *shop) proposes(t *testing.T, n int, handles ...string) {
 	p, err := s.desk.Propose(t.Context(), desk.Request{Action: desk.Park, Queue: "billing.dead", Handles: handles})
 	if err != nil || len(p.Refusals) > 0 || p.Chosen != n {
 		t.Errorf("%q: %d chosen, refusals %q, %v", handles, p.Chosen, p.Refusals, err)
+	}
+}
+
+// A look and a run leave out a message if the filter asks for what is masked in it, and say so. A
+// field that no message has is named, also if the filter chooses messages without it.
+func TestWhatIsMaskedIsNotChosen(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	with := bodyWith(`{"pin":"%s"}`)
+	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", with("4711"), with("12"))
+	rules, err := redact.New(redact.Rules{HideBodies: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const left = "2 messages of billing.dead are left out: the filter asks for what is masked or hidden in them"
+	for _, tc := range []struct {
+		where, note string
+		chosen      int
+		hide        bool
+	}{
+		{`not (body.pin == "4711")`, left, 0, true},
+		{`not (body.pni == "4711")`, "the filter saw no message with body.pni; check how it is spelt", 2, false},
+	} {
+		s.desk.Reader.Redactor = nil
+		if tc.hide {
+			s.desk.Reader.Redactor = func(string) *redact.Redactor { return rules }
+		}
+		filter, err := deadletter.NewFilter(tc.where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := desk.Request{Action: desk.Park, Queue: "billing.dead", Filter: filter}
+		p, err := s.desk.Propose(t.Context(), r)
+		if err != nil || p.Chosen != tc.chosen || !slices.Contains(p.Notes, tc.note) {
+			t.Errorf("%s: a run chooses %d, and notes %q, %v", tc.where, p.Chosen, p.Notes, err)
+		}
+		var out strings.Builder
+		picked, err := s.desk.Pick(t.Context(), r, func(deadletter.Message, deadletter.View) error { return nil })
+		if err = errors.Join(err, desk.WritePicked(&out, picked)); err != nil || picked.Matched != tc.chosen ||
+			!strings.Contains(out.String(), tc.note+"\n") {
+			t.Errorf("%s: a look says %s, %v", tc.where, out.String(), err)
+		}
 	}
 }
 

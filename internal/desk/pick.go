@@ -1,7 +1,6 @@
 package desk
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,12 +18,11 @@ type Picked struct {
 	// Matched is how many of the messages that were looked at match, and Shown how many of them
 	// were passed on.
 	Matched, Shown int
-	// Absent are the fields that the filter names and that no message has which was looked at, if
-	// none matches.
+	// Absent are the fields that the filter names and that no message has which was looked at.
 	Absent []string
-	// Unnamed says how many messages are left out because they name no work queue, or do not tell
-	// when they failed. Empty: none.
-	Unnamed string
+	// LeftOut says how many messages are left out because they name no work queue, do not tell when
+	// they failed, or mask what the filter asks for.
+	LeftOut []string
 }
 
 // Pick looks at a queue, and passes on the messages that a request chooses, up to its limit. It
@@ -53,7 +51,7 @@ func (d *Desk) pick(
 	p.Looked, err = d.Look(ctx, r.Queue, r.Look, func(m deadletter.Message) error {
 		v := d.view(m, chooseByBody)
 		paths.See(v)
-		ok, err := r.chooses(v)
+		ok, err := r.chooses(v, &silent)
 		if err != nil || !ok {
 			silent.leave(r, v.Facts)
 			return err
@@ -68,16 +66,13 @@ func (d *Desk) pick(
 		}
 		return visit(m, v)
 	})
-	if p.Matched == 0 {
-		p.Absent = paths.Absent()
-	}
-	p.Unnamed = r.leavesOut(silent)
+	p.Absent, p.LeftOut = paths.Absent(), r.leavesOut(silent)
 	return p, err
 }
 
 // silent counts messages that are not chosen because they do not say in which work queue, or when,
-// they failed.
-type silent struct{ where, when int }
+// they failed, or because rules mask what the filter asks for.
+type silent struct{ where, when, masked int }
 
 // leave notes a message that is not chosen.
 func (s *silent) leave(r Request, f deadletter.Facts) {
@@ -90,18 +85,32 @@ func (s *silent) leave(r Request, f deadletter.Facts) {
 	}
 }
 
-// leavesOut says how many messages are silent. Empty: none.
-func (r Request) leavesOut(s silent) string {
-	note := func(n int, one, many, filter string) string {
-		if n == 0 {
-			return ""
-		}
-		return fmt.Sprintf(`%s of %s %s and %s left out; dlxctl desk list %s --where '%s' lists %s`, text.Count(n, "message"),
-			text.Name(r.Queue), text.Choose(n, one, many), text.Choose(n, "is", "are"), text.ShellQuote(r.Queue), filter,
-			text.Choose(n, "it", "them"))
+// matches reports whether the filter of a request matches a message, and notes one of which it asks
+// for what is masked.
+func (s *silent) matches(r Request, v deadletter.View) (bool, error) {
+	matched, masked, err := r.Filter.Match(v)
+	if masked {
+		s.masked++
 	}
-	return cmp.Or(note(s.where, "names no work queue", "name no work queue", `queue == ""`),
-		note(s.when, "does not tell when it failed", "do not tell when they failed", "lastFailed == nil"))
+	return matched, err
+}
+
+// leavesOut says how many messages are silent.
+func (r Request) leavesOut(s silent) (notes []string) {
+	note := func(n int, one, many, filter string) {
+		if n > 0 {
+			notes = append(notes, fmt.Sprintf(`%s of %s %s and %s left out; dlxctl desk list %s --where '%s' lists %s`,
+				text.Count(n, "message"), text.Name(r.Queue), text.Choose(n, one, many), text.Choose(n, "is", "are"),
+				text.ShellQuote(r.Queue), filter, text.Choose(n, "it", "them")))
+		}
+	}
+	note(s.where, "names no work queue", "name no work queue", `queue == ""`)
+	note(s.when, "does not tell when it failed", "do not tell when they failed", "lastFailed == nil")
+	if n := s.masked; n > 0 {
+		notes = append(notes, fmt.Sprintf("%s of %s %s left out: the filter asks for what is masked or hidden in %s",
+			text.Count(n, "message"), text.Name(r.Queue), text.Choose(n, "is", "are"), text.Choose(n, "it", "them")))
+	}
+	return notes
 }
 
 // view returns the view of a message, which costs much less without its body.
@@ -176,7 +185,7 @@ func (r Request) Unreached(l Looked, chosen int) error {
 
 // chooses reports whether a request chooses a message, without its limit and what was replayed
 // before. A message that does not tell when it failed is left out by Since and by Until.
-func (r Request) chooses(v deadletter.View) (bool, error) {
+func (r Request) chooses(v deadletter.View, s *silent) (bool, error) {
 	if len(r.Handles) > 0 && !r.names(v.Handle, v.Copy) {
 		return false, nil
 	}
@@ -186,7 +195,7 @@ func (r Request) chooses(v deadletter.View) (bool, error) {
 	if r.Filter == nil {
 		return true, nil
 	}
-	return r.Filter.Matches(v)
+	return s.matches(r, v)
 }
 
 // inTime reports whether a message failed when the request says. One that does not tell when is
@@ -216,8 +225,8 @@ func WritePicked(w io.Writer, p Picked) error {
 	if len(p.Absent) > 0 {
 		line += "; " + absent(p.Absent)
 	}
-	if p.Unnamed != "" {
-		line += "\nnote: " + p.Unnamed
+	for _, note := range p.LeftOut {
+		line += "\nnote: " + note
 	}
 	_, err := fmt.Fprintln(w, line)
 	return err
@@ -225,6 +234,6 @@ func WritePicked(w io.Writer, p Picked) error {
 
 // absent says that no message has fields that a filter names.
 func absent(fields []string) string {
-	return fmt.Sprintf("no message that was looked at has %s; check how %s spelt",
+	return fmt.Sprintf("the filter saw no message with %s; check how %s spelt",
 		text.ListFirst(fields, 3), text.Choose(len(fields), "it is", "they are"))
 }

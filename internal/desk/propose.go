@@ -245,7 +245,7 @@ func (c *choice) wants(m deadletter.Message, facts deadletter.Facts) (bool, erro
 	if r.Filter != nil {
 		v := c.view(m)
 		c.paths.See(v)
-		if ok, err := r.Filter.Matches(v); err != nil || !ok {
+		if ok, err := c.silent.matches(r, v); err != nil || !ok {
 			return false, err
 		}
 	}
@@ -373,12 +373,10 @@ func (c *choice) propose(ctx context.Context, looked Looked, state topology.Stat
 		p.manifest.Echo = c.echoes(state)
 		c.brakes(&p, state)
 	}
-	if fields := c.paths.Absent(); len(fields) > 0 && p.Chosen+p.ReplayedBefore == 0 && looked.Looked > 0 {
+	if fields := c.paths.Absent(); len(fields) > 0 && looked.Looked > 0 {
 		p.Notes = append(p.Notes, absent(fields))
 	}
-	if note := c.request.leavesOut(c.silent); note != "" {
-		p.Notes = append(p.Notes, note)
-	}
+	p.Notes = append(p.Notes, c.request.leavesOut(c.silent)...)
 	p.manifest = c.manifest(&p, state, p.manifest.Echo)
 	if err := c.drops(ctx, &p, state); err != nil {
 		return p, err
