@@ -18,11 +18,9 @@ type Picked struct {
 	// Matched is how many of the messages that were looked at match, and Shown how many of them
 	// were passed on.
 	Matched, Shown int
-	// Absent are the fields that the filter names and that no message has which was looked at.
-	Absent []string
-	// LeftOut says how many messages are left out because they name no work queue, do not tell when
-	// they failed, or mask what the filter asks for.
-	LeftOut []string
+	// Notes say which fields the filter names that no message has, and how many messages are left out
+	// because they name no work queue, do not tell when they failed, or mask what the filter asks for.
+	Notes []string
 }
 
 // Pick looks at a queue, and passes on the messages that a request chooses, up to its limit. It
@@ -66,7 +64,7 @@ func (d *Desk) pick(
 		}
 		return visit(m, v)
 	})
-	p.Absent, p.LeftOut = paths.Absent(), r.leavesOut(silent)
+	p.Notes = r.notes(p.Looked, paths, silent)
 	return p, err
 }
 
@@ -95,8 +93,12 @@ func (s *silent) matches(r Request, v deadletter.View) (bool, error) {
 	return matched, err
 }
 
-// leavesOut says how many messages are silent.
-func (r Request) leavesOut(s silent) (notes []string) {
+// notes say what a look did not find, and how many messages are silent.
+func (r Request) notes(l Looked, paths deadletter.Paths, s silent) (notes []string) {
+	if fields := paths.Absent(); len(fields) > 0 && l.Looked > 0 {
+		notes = append(notes, fmt.Sprintf("the filter saw no message with %s; check how %s spelt",
+			text.ListFirst(fields, 3), text.Choose(len(fields), "it is", "they are")))
+	}
 	note := func(n int, one, many, filter string) {
 		if n > 0 {
 			notes = append(notes, fmt.Sprintf(`%s of %s %s and %s left out; dlxctl desk list %s --where '%s' lists %s`,
@@ -222,18 +224,9 @@ func WritePicked(w io.Writer, p Picked) error {
 	if p.Shown < p.Matched {
 		line += fmt.Sprintf("; the first %d are shown, and --limit 0 shows all", p.Shown)
 	}
-	if len(p.Absent) > 0 {
-		line += "; " + absent(p.Absent)
-	}
-	for _, note := range p.LeftOut {
+	for _, note := range p.Notes {
 		line += "\nnote: " + note
 	}
 	_, err := fmt.Fprintln(w, line)
 	return err
-}
-
-// absent says that no message has fields that a filter names.
-func absent(fields []string) string {
-	return fmt.Sprintf("the filter saw no message with %s; check how %s spelt",
-		text.ListFirst(fields, 3), text.Choose(len(fields), "it is", "they are"))
 }

@@ -373,10 +373,7 @@ func (c *choice) propose(ctx context.Context, looked Looked, state topology.Stat
 		p.manifest.Echo = c.echoes(state)
 		c.brakes(&p, state)
 	}
-	if fields := c.paths.Absent(); len(fields) > 0 && looked.Looked > 0 {
-		p.Notes = append(p.Notes, absent(fields))
-	}
-	p.Notes = append(p.Notes, c.request.leavesOut(c.silent)...)
+	p.Notes = append(p.Notes, c.request.notes(looked, c.paths, c.silent)...)
 	p.manifest = c.manifest(&p, state, p.manifest.Echo)
 	if err := c.drops(ctx, &p, state); err != nil {
 		return p, err

@@ -509,7 +509,8 @@ func TestTheOverviewBeginsWithTheFullestQueue(t *testing.T) {
 	b.silent()
 }
 
-// A list has columns only for that in which its messages differ, and says the rest once.
+// A list has columns only for that in which its messages differ, and says the rest once. What a
+// look leaves out is said above it.
 func TestTheListSaysOnceWhatIsTheSame(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -517,11 +518,13 @@ func TestTheListSaysOnceWhatIsTheSame(t *testing.T) {
 	for i := range views {
 		views[i].WorkQueue, views[i].Cause = "billing", "rejected"
 	}
-	s := serve(t, &engine{views: views})
+	note := "500 messages of billing.dead do not tell when they failed and are left out"
+	s := serve(t, &engine{views: views, notes: []string{note}})
 	b := browse(t)
 	b.size(1400, 900, "light")
 	b.open(s, "/queue/billing.dead")
 	b.until(rowsThere)
+	b.until(fmt.Sprintf(`document.querySelector(".hint + div .warn").textContent === %q`, note))
 	b.until(`document.querySelector(".foot").textContent.includes("the same in all: cause rejected, work queue billing, attempts 4")`)
 	const shown = `[...document.querySelectorAll(".head > span")].filter((e) => e.offsetParent).map((e) => e.textContent).join()`
 	if got := eval[string](b, shown); got != "Chosen,Age,Key,Rep.,Error or body" {

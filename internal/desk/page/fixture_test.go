@@ -38,6 +38,7 @@ type engine struct {
 	returned []string
 	refusals []string
 	comments []desk.Comment
+	notes    []string // of a look
 	// step lets a run send one message more; nil sends all at once.
 	step chan struct{}
 	// direct: a run has no hold, and failure is the error with which it ends if it is stopped.
@@ -57,7 +58,7 @@ func (e *engine) Pick(
 	found := desk.Picked{Looked: desk.Looked{
 		Queue: r.Queue, Type: "quorum", Messages: len(e.views), Took: jsondoc.Seconds(230 * time.Millisecond),
 		Cost: "the messages are marked as redelivered",
-	}}
+	}, Notes: e.notes}
 	for i, v := range e.views {
 		if r.Look.Messages > 0 && i == r.Look.Messages {
 			break

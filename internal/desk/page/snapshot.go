@@ -42,6 +42,8 @@ type snapshot struct {
 	Costs bool `json:"costs"`
 	// Uncommented says why the comments on the groups are not known. Empty: they are.
 	Uncommented string `json:"uncommented,omitempty"`
+	// Notes say which messages the filter and the time leave out because these do not tell.
+	Notes []string `json:"notes,omitempty"`
 
 	asked lookRequest
 	rows  []row
@@ -149,6 +151,7 @@ func (p *Page) lookSince(ctx context.Context, w http.ResponseWriter, ask lookReq
 	if err != nil {
 		return nil, err
 	}
+	s.Notes = picked.Notes
 	s.finish(picked.Looked)
 	p.snapshots.keep(s)
 	return s, nil

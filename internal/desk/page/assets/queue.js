@@ -20,6 +20,7 @@ export function queue(main, at, name, state) {
   document.title = name + " · dlxctl desk";
   const v = { at, name, snapshot: null, asked: {}, group: null, message: null, chosen: new Map(), stop: new AbortController(), opening: null };
   v.hint = el("div", { class: "hint", id: "hint", "aria-live": "polite" });
+  v.notes = el("div");
   v.told = el("span", { class: "muted" }, "Looking");
   v.groups = el("nav", { class: "panel groups", "aria-label": "Groups" }, el("p", { class: "muted" }, "Looking"));
   v.acts = el("div", { class: "acts" });
@@ -33,7 +34,7 @@ export function queue(main, at, name, state) {
   v.listing = el("section", { class: "panel listing", "aria-label": "Messages" }, v.acts, v.list.element, v.foot);
   v.detail = el("div", { hidden: true });
   v.frame = el("div", { class: "queue" }, v.groups, v.listing, v.detail);
-  put(main, el("div", { class: "heading" }, el("h1", {}, name), at.label ? el("strong", { class: "at" }, at.label) : "", v.told), filter(v), v.hint, v.frame,
+  put(main, el("div", { class: "heading" }, el("h1", {}, name), at.label ? el("strong", { class: "at" }, at.label) : "", v.told), filter(v), v.hint, v.notes, v.frame,
     el("h3", {}, "The same on the command line"), v.line);
   const escape = (e) => { if (e.key === "Escape" && !document.getElementById("dialog").open) close(v); };
   document.addEventListener("keydown", escape);
@@ -100,6 +101,7 @@ async function look(v, opens) {
     const s = await v.at.post("/api/look", { queue: v.name, ...asked, opens }, v.stop.signal);
     Object.assign(v, { snapshot: s, asked, group: null });
     set(v.hint, standard);
+    set(v.notes, (s.notes ?? []).map((note) => el("p", { class: "warn" }, note)));
     set(v.told, told(s));
     shut(v);
     groups(v);
