@@ -53,8 +53,9 @@ loopback address needs --tls-cert and --tls-key, and --token-file or --oidc-issu
 of the certificate are read again when they change.
 
 Behind a reverse proxy, --external-url says where browsers open the page. Links, cookies, the
-redirect URL of a sign-in and the check of the origin follow it. The proxy may pass host and path
-on, or not. It may end TLS; the network between the proxy and the page must then be trusted.
+redirect URL of a sign-in and the check of the origin follow it. The proxy must pass the host on, and
+a health check name it, unless they connect to a loopback address or a name of --tls-cert. The proxy
+may cut the path off. It may end TLS; the network between it and the page must then be trusted.
 
 For a team, --oidc-issuer has a provider of OpenID Connect sign people in, by authorization
 code with PKCE. --role gives the members of a group a role:

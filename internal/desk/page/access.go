@@ -26,8 +26,8 @@ type Access struct {
 	// Base is the URL of the page as browsers know it, without a slash at its end. It is needed with
 	// a provider, and with a proxy.
 	Base string
-	// Proxied: a reverse proxy serves the page at Base. Its requests may have the host and the path of
-	// Base, or the host of this server and no such path.
+	// Proxied: a reverse proxy serves the page at Base. Its requests may have the path of Base, or
+	// not, and have the host of Base, or one that a page without a proxy knows.
 	Proxied bool
 	// Provider signs people in, in place of a token. Nil: a token opens the page.
 	Provider *Provider
@@ -162,8 +162,7 @@ func (p *Page) guard(next http.Handler) http.Handler {
 			w.Header().Set(name, value)
 		}
 		if !p.knows(r.Host) {
-			fail(w, http.StatusMisdirectedRequest, "this server does not answer for the host "+r.Host+
-				"; open the URL that 'dlxctl desk serve' printed, with localhost or 127.0.0.1")
+			fail(w, http.StatusMisdirectedRequest, "this server does not answer for the host "+r.Host+"; "+p.remedy())
 			return
 		}
 		root := p.root()
@@ -176,6 +175,15 @@ func (p *Page) guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// remedy says what to do where a request is for another host.
+func (p *Page) remedy() string {
+	if p.Access.Proxied {
+		return "open " + p.Access.Base + "/; the proxy there must pass the host on, as nginx does with " +
+			"'proxy_set_header Host $host'"
+	}
+	return "open the URL that 'dlxctl desk serve' printed, with localhost or 127.0.0.1"
 }
 
 // base is the URL of the page. It is empty for a page without a proxy that no [Listen] made.

@@ -105,7 +105,7 @@ func TestThePageBehindAProxyRefusesOtherHosts(t *testing.T) {
 	}
 	for host, want := range map[string]int{
 		"ops.example.com": 401, "ops.example.com:443": 401, "127.0.0.1:9420": 401, "evil.example.com": 421,
-		"ops.example.com.evil.example.com": 421,
+		"ops.example.com.evil.example.com": 421, "desk:9420": 421,
 	} {
 		resp, text := s.do(t, "GET", "/desk/open", nil, func(r *http.Request) {
 			r.Host = host
@@ -113,6 +113,10 @@ func TestThePageBehindAProxyRefusesOtherHosts(t *testing.T) {
 		})
 		if resp.StatusCode != want {
 			t.Errorf("%s: %d: %s", host, resp.StatusCode, text)
+		}
+		if want == 421 && (!strings.Contains(text, "open https://ops.example.com/desk/; the proxy there must pass the host on") ||
+			strings.Contains(text, "localhost")) {
+			t.Errorf("%s is answered with %s", host, text)
 		}
 		if want == 401 && !strings.Contains(text, `action="/desk/open"`) {
 			t.Errorf("the form is %s", text)
