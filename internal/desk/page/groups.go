@@ -175,6 +175,15 @@ func expression(by, value string, v deadletter.View) string {
 	return ""
 }
 
+// placeholders are the regular expressions for what [deadletter.NewAlike] makes equal. They have
+// nothing in common: an id that has digits alone is in the group of numbers. That of hexadecimal
+// ids does not ask for their 8 digits: it cannot, and ask for one from a to f too.
+var placeholders = map[string]string{ //nolint:gochecknoglobals // a constant table
+	"<n>":   `\d+(?:[.,:]\d+)*`,
+	"<id>":  `[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`,
+	"<hex>": `(?:0[xX][0-9a-fA-F]+|\d*[a-fA-F][0-9a-fA-F]*)`,
+}
+
 // alike returns the regular expression for a group of errors that differ in numbers and ids. The
 // value of a group is the first line of its errors, which may be shortened.
 func alike(value string) string {
@@ -182,10 +191,9 @@ func alike(value string) string {
 	if short, is := strings.CutSuffix(value, "…"); is {
 		value, end = short, ""
 	}
-	placeholder := regexp.MustCompile(`<(n|id|hex)>`)
-	parts := placeholder.Split(value, -1)
-	for i := range parts {
-		parts[i] = regexp.QuoteMeta(parts[i])
+	expression := regexp.QuoteMeta(value) // which leaves the placeholders as they are
+	for name, matches := range placeholders {
+		expression = strings.ReplaceAll(expression, name, matches)
 	}
-	return "^" + strings.Join(parts, `[0-9a-fA-Fx.,:-]+`) + end
+	return "^" + expression + end
 }

@@ -77,8 +77,8 @@ function target(own) {
   return { fields, answer };
 }
 
-// act asks for the options of an action.
-export function act(at, action, ask, text, done) {
+// act asks for the options of an action. grouped is how many messages a group had that it is for.
+export function act(at, action, ask, text, done, grouped) {
   const [verb, explained] = verbs[action];
   const title = `${verb} ${text} of ${ask.queue}${inPlace(at.label)}`;
   const goes = target(null);
@@ -96,7 +96,7 @@ export function act(at, action, ask, text, done) {
         const f = new FormData(form);
         const full = { ...ask, action, reason: f.get("reason") ?? "" };
         if (action === "replay") Object.assign(full, goes.answer(f), { rate: f.get("rate"), ramp: f.get("ramp"), stopOn: f.get("stopOn"), again: f.has("again") });
-        await propose(at, full, title, form, failure, done);
+        await propose(at, full, title, form, failure, done, grouped);
       },
     },
   }, el("p", {}, explained), el("div", { class: "options" }, options, wide(field("reason", "Reason, for the record of the run", ""))), failure,
@@ -191,12 +191,13 @@ export async function edit(at, place, ask, d, done) {
 }
 
 // propose asks what would happen, and shows it.
-async function propose(at, ask, title, form, failure, done) {
+async function propose(at, ask, title, form, failure, done, grouped) {
   const button = form.querySelector("button.primary");
   button.disabled = true;
   set(failure);
   try {
     const p = await at.post("/api/propose", ask);
+    if (p.chosen + (p.leftOutReplayedBefore || 0) > grouped) p.notes.push(`The list has ${many(grouped, "message")} in this group, and its expression chooses more: others look alike, or have come since.`);
     show(at, p, ask.queue, () => frame(title, form), done);
   } catch (e) {
     set(failure, problem(e));

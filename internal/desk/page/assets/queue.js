@@ -189,7 +189,7 @@ function asked(v) {
     const g = v.snapshot.groups[v.group];
     if (!g.where) return { ask: null, text: "this group has no filter expression: choose its messages one by one" };
     ask.where = ask.where ? `(${ask.where}) && ${g.where}` : g.where;
-    return { ask, text: `group of ${many(g.count, "message")}` };
+    return { ask, text: `group of ${many(g.count, "message")}`, grouped: g.count };
   }
   const s = v.snapshot;
   const which = ask.where || ask.since ? " that match" : "";
@@ -199,9 +199,9 @@ function asked(v) {
 
 // scope shows what the actions apply to.
 function scope(v) {
-  const { ask, text } = asked(v);
+  const { ask, text, grouped } = asked(v);
   const buttons = actionsFor(v).map(([action, title]) =>
-    el("button", { type: "button", "data-action": action, disabled: !ask || !v.snapshot || !v.snapshot.matched, on: { click: () => act(v.at, action, ask, text, () => again(v)) } }, title));
+    el("button", { type: "button", "data-action": action, disabled: !ask || !v.snapshot || !v.snapshot.matched, on: { click: () => act(v.at, action, ask, text, () => again(v), grouped) } }, title));
   if (v.group !== null && !readOnly()) buttons.push(el("button", { type: "button", class: "quiet", "data-action": "comment", on: { click: () => comment(v.at, v.snapshot, v.group, () => commented(v)) } }, "Comment"));
   const clear = v.chosen.size ? el("button", { type: "button", class: "quiet", on: { click: () => v.list.forget() } }, "Choose none") : "";
   set(v.acts, el("span", { class: "scope" }, text, " ", clear), buttons.length || !readOnly() ? buttons : el("span", { class: "muted" }, "read-only"));
