@@ -118,7 +118,7 @@ func (c *Conn) Settled(ctx context.Context, queue string, others int) (ready, co
 		if now.consumers <= max(others, 0) || unchanged || over {
 			empty := true
 			if now.zero() {
-				if empty, err = c.emptyByLog(queue); err != nil {
+				if empty, err = c.emptyByLog(ctx, queue); err != nil {
 					return 0, 0, err
 				}
 				now, err = sure(ask) // the leader answers
@@ -136,12 +136,27 @@ func (c *Conn) Settled(ctx context.Context, queue string, others int) (ready, co
 	}
 }
 
-// emptyByLog is Empty, also for a queue with a single active consumer.
-func (c *Conn) emptyByLog(queue string) (bool, error) {
-	empty, err := c.Empty(queue)
-	if errors.Is(err, broker.ErrInUse) { // RabbitMQ refuses basic.get, see EmptyToConsumer
-		c.gate.Begin(0) // a Holder of this connection that has given back discards deliveries
-		return c.EmptyToConsumer(queue)
+// emptyByLog is Empty, also for a queue with a single active consumer. It does not wait longer than
+// ctx: a leader that has lost the majority of its nodes answers after a minute (65 s on 4.3.6,
+// measured). The question ends with the connection then.
+func (c *Conn) emptyByLog(ctx context.Context, queue string) (bool, error) {
+	type answer struct {
+		empty bool
+		err   error
 	}
-	return empty, err
+	answers := make(chan answer, 1) // it fits: after ctx has ended nothing receives it
+	go func() {
+		empty, err := c.Empty(queue)
+		answers <- answer{empty, err}
+	}()
+	select {
+	case a := <-answers:
+		if !errors.Is(a.err, broker.ErrInUse) {
+			return a.empty, a.err
+		}
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	c.gate.Begin(0)                 // a Holder of this connection that has given back discards deliveries
+	return c.EmptyToConsumer(queue) // RabbitMQ refuses basic.get, see there
 }

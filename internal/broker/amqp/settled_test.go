@@ -2,6 +2,7 @@ package amqp_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -254,4 +255,24 @@ func TestASilentLeaderIsNotAnEmptyQueue(t *testing.T) {
 		t.Errorf("Release: %v; the channel was to end: %t", err, ends.Load())
 	}
 	member("sys:resume")
+}
+
+// Settled does not wait longer than its context for basic.get, which a leader without the majority
+// of its nodes answers after a minute.
+func TestSettledWaitsNoLongerThanItsContext(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	target := brokertest.VHost(t)
+	queue, _ := filled(t, target, 0, amqp091.Table{"x-queue-type": "quorum"})
+	conn := dial(t, filtered(t, target, func(frame []byte, _ uint16) []byte {
+		if bytes.Contains(frame, []byte{0, 60, 0, 70}) { // basic.get
+			return nil
+		}
+		return frame
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if ready, _, err := conn.Settled(ctx, queue, 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%d messages, %v", ready, err)
+	}
 }
