@@ -105,7 +105,7 @@ func (r *orphans) retiresDeadLetters(q topology.Queue) bool {
 }
 
 // PreviousDeadLetterQueues returns the dead-letter queues that work queues of a topology had by a
-// previous file, as far as they hold messages.
+// previous file, as far as they hold messages, or may: the broker does not tell.
 func PreviousDeadLetterQueues(want topology.Compiled, state topology.State) []string {
 	r := &resolver{
 		want: want, state: state,
@@ -116,7 +116,7 @@ func PreviousDeadLetterQueues(want topology.Compiled, state topology.State) []st
 	inFile := namesOf(want.Queues, func(q topology.Queue) string { return q.Name })
 	var out []string
 	for _, q := range state.Have.Queues {
-		if !inFile[q.Name] && r.held(q.Name) > 0 && r.previousDeadLetterQueue(q) {
+		if !inFile[q.Name] && (r.held(q.Name) > 0 || state.Usage[q.Name].Uncounted) && r.previousDeadLetterQueue(q) {
 			out = append(out, q.Name)
 		}
 	}

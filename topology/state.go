@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,6 +41,16 @@ type State struct {
 	OperatorPolicies []Policy
 }
 
+// WithDown returns the state with the queues of Down among the others, of which only the names are
+// known.
+func (s State) WithDown() State {
+	s.Have.Queues = slices.Clone(s.Have.Queues)
+	for _, name := range s.Down {
+		s.Have.Queues = append(s.Have.Queues, Queue{Name: name, Durable: true})
+	}
+	return s
+}
+
 // Major returns the first number of the broker's version, 0 if there is none.
 func (s State) Major() int {
 	first, _, _ := strings.Cut(s.Version, ".")
@@ -72,6 +83,9 @@ type Usage struct {
 	// Other is how many of Unacknowledged no consumer holds: RabbitMQ is dead-lettering them, or, from
 	// 4.3 on, delays them (x-delayed-retry-type).
 	Other int64 `json:"other,omitempty"`
+	// Uncounted says that the broker does not report how many messages the queue holds: its node is
+	// down, or it is a stream. Ready and Unacknowledged are then 0.
+	Uncounted bool `json:"-"`
 	// Consumers are those of all users.
 	Consumers int64 `json:"consumers"`
 	// ConsumersUnknown says that the broker did not report whether the queue has

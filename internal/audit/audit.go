@@ -146,10 +146,7 @@ func withDown(in Input) Input {
 	}
 	live := *in.Live
 	live.Leaderless = slices.Concat(live.Leaderless, in.State.Down)
-	in.Live, in.State.Have.Queues = &live, slices.Clone(in.State.Have.Queues)
-	for _, name := range in.State.Down {
-		in.State.Have.Queues = append(in.State.Have.Queues, topology.Queue{Name: name, Durable: true})
-	}
+	in.Live, in.State = &live, in.State.WithDown()
 	return in
 }
 

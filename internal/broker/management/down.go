@@ -18,7 +18,8 @@ const (
 )
 
 // down returns the queues that exist and that the list does not have, in order: classic queues
-// whose node is down (4.3.6, which calls them running; 3.10 and 4.0 list them). Their bindings,
+// whose node is down (4.3.6, which calls them running; 3.10 and 4.0 list them), and quorum queues
+// and streams of which no node that leads them is up (4.3.6). Their bindings,
 // also those to the default exchange, are still listed: the destinations that the list of queues
 // lacks are asked for by name.
 func (m *Client) down(ctx context.Context, l listing) ([]string, error) {

@@ -377,7 +377,7 @@ func (l listing) usage() map[string]topology.Usage {
 	for _, q := range l.queues {
 		usage[q.Name] = topology.Usage{
 			Ready: q.Ready, Unacknowledged: q.held() - q.Ready, Other: q.held() - q.Ready - q.Unacknowledged,
-			ConsumersUnknown: true,
+			Uncounted: q.Messages == nil, ConsumersUnknown: true,
 		}
 	}
 	addStatistics(usage, l.statistics)

@@ -230,7 +230,7 @@ func TestInspectReturnsQueueUsage(t *testing.T) {
 	want := map[string]topology.Usage{
 		"classic": {Ready: 3, Unacknowledged: 2, Consumers: 1, Bytes: 40},
 		"quorum":  {Ready: 3, Unacknowledged: 2, Consumers: 1, Bytes: 40},
-		"stream":  {},
+		"stream":  {Uncounted: true},
 	}
 	var last string
 	tick := time.NewTicker(200 * time.Millisecond)
