@@ -47,8 +47,8 @@ type Unlooked struct {
 
 // Seek looks for the messages that have a message-id in every queue of the topology that has
 // messages, one queue after the other. A queue that refuses a look is in the result as not looked
-// at. A message that moves meanwhile may be missed, or found twice. It fails if the leader of a
-// quorum queue does not answer.
+// at, and so is one that does not say what it holds. A message that moves meanwhile may be missed,
+// or found twice.
 func (d *Desk) Seek(ctx context.Context, id string, o LookOptions) (Sought, error) {
 	out := Sought{ID: id, Found: []deadletter.View{}, NotLookedAt: []Unlooked{}, Consumed: []string{}, Costs: []LookCost{}}
 	state, err := d.inspect(ctx)
@@ -60,6 +60,11 @@ func (d *Desk) Seek(ctx context.Context, id string, o LookOptions) (Sought, erro
 		return out, err
 	}
 	defer conn.Close()
+	for _, name := range state.Down {
+		if d.hasQueue(topology.Queue{Name: name}) || topology.IsHoldName(d.Topology.Name, name) {
+			out.NotLookedAt = append(out.NotLookedAt, Unlooked{Queue: name, Why: nodeIsDown})
+		}
+	}
 	for _, q := range state.Have.Queues {
 		if !d.hasQueue(q) {
 			continue
@@ -84,8 +89,10 @@ func (d *Desk) Seek(ctx context.Context, id string, o LookOptions) (Sought, erro
 // not answer does not seem empty. Where the user may not read the queue, which the proof takes, the
 // count has to do.
 func seemsEmpty(ctx context.Context, conn *amqp.Conn, queue string) bool {
+	ctx, cancel := context.WithTimeout(ctx, proofTime)
+	defer cancel()
 	ready, _, err := conn.Settled(ctx, queue, 0)
-	return !errors.Is(err, broker.ErrRefused) && (err != nil || ready == 0)
+	return errors.Is(err, broker.ErrForbidden) || err == nil && ready == 0
 }
 
 // seekIn adds what a look at a queue finds.

@@ -1,10 +1,12 @@
 package desk_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/redact"
 )
@@ -53,5 +55,13 @@ func TestASearchNeedsTheLeader(t *testing.T) {
 	leader("sys:resume")
 	if found, err := s.desk.Seek(t.Context(), "sought", desk.LookOptions{}); err != nil || len(found.Found) != 1 {
 		t.Errorf("%+v, %v", found, err)
+	}
+
+	// For a leader that is gone it counts none at once.
+	leader("ok = (fun(Member) -> ra:stop_server(quorum_queues, {Member, node()}) end)")
+	looked, err := s.desk.Look(t.Context(), "billing.dead", desk.LookOptions{},
+		func(deadletter.Message) error { return nil })
+	if !errors.Is(err, desk.ErrRefused) {
+		t.Errorf("the leader is gone, and a look says: %+v, %v", looked, err)
 	}
 }

@@ -48,11 +48,17 @@ type terms struct {
 	records bool
 }
 
-// termsOf returns the terms of a queue. It refuses a queue that does not exist, or is of a type
-// that dlxctl does not know.
+// nodeIsDown says of a queue why it is not looked at.
+const nodeIsDown = "its node is down, and what it holds is not known; start the node"
+
+// termsOf returns the terms of a queue. It refuses a queue that does not exist, whose node is down,
+// or of a type that dlxctl does not know.
 func termsOf(state topology.State, queue string) (terms, error) {
 	i := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == queue })
-	if i < 0 {
+	switch {
+	case slices.Contains(state.Down, queue):
+		return terms{}, refusef("queue %s exists, but %s", text.Name(queue), nodeIsDown)
+	case i < 0:
 		return terms{}, refusef("queue %s does not exist in vhost %s; %s", text.Name(queue), text.Name(state.VHost),
 			similar(state, queue))
 	}
@@ -107,7 +113,7 @@ func (t *terms) refuse(wanted, ready int, consent bool) error {
 	if t.queue.Type() == topology.Stream {
 		return nil // it is read by offset, also while other clients read it
 	}
-	if single, _ := t.effective[topology.ArgSingleActiveConsumer].(bool); single {
+	if t.single() {
 		return refusef("queue %s has a single active consumer (%s), and a look would take its place, or wait for it; stop the consumer and use a queue without that argument",
 			text.Name(t.queue.Name), topology.ArgSingleActiveConsumer)
 	}
@@ -121,6 +127,12 @@ func (t *terms) refuse(wanted, ready int, consent bool) error {
 			t.delayText(), t.undelay())
 	}
 	return t.refuseDropping(wanted, ready)
+}
+
+// single reports whether the queue has one consumer at a time that gets messages.
+func (t *terms) single() bool {
+	single, _ := t.effective[topology.ArgSingleActiveConsumer].(bool)
+	return single
 }
 
 // undelay says how to look at a queue that withholds what is returned to it.
