@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // A digest is one table, whatever errors say, and names what was not looked at.
@@ -57,5 +59,24 @@ func TestWriteDigest(t *testing.T) {
 	}
 	if empty := (Digest{Topology: "shop"}); empty.Summary() != "shop: no message died since -" || empty.Err() != nil {
 		t.Errorf("%s %v", empty.Summary(), empty.Err())
+	}
+}
+
+// A digest passes over a queue only if the broker counts no message there.
+func TestWhatADigestPassesOver(t *testing.T) {
+	t.Parallel()
+	state := topology.State{Down: []string{"down.dead"}, Usage: map[string]topology.Usage{
+		"empty.dead": {}, "full.dead": {Ready: 1}, "held.dead": {Unacknowledged: 1}, "uncounted.dead": {Uncounted: true},
+	}}
+	for queue, want := range map[string]struct {
+		why  string
+		skip bool
+	}{
+		"down.dead": {nodeIsDown, true}, "gone.dead": {"it does not exist; run 'dlxctl apply'", true},
+		"empty.dead": {"", true}, "full.dead": {}, "held.dead": {}, "uncounted.dead": {},
+	} {
+		if why, skip := passOver(state, queue); why != want.why || skip != want.skip {
+			t.Errorf("%s: %q, %t", queue, why, skip)
+		}
 	}
 }

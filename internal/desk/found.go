@@ -51,7 +51,7 @@ func (d *Desk) Discover(ctx context.Context, name string) error {
 	if name, err = d.chosenTopology(topologiesOf(state), name); err != nil {
 		return err
 	}
-	s := survey.New(state)
+	s := survey.New(state.WithDown())
 	d.Found = &Found{VHost: d.Endpoint.VHost, Topology: name, sought: map[string]bool{}}
 	name = cmp.Or(name, topology.DeskName)
 	d.Topology = topology.Compiled{Name: name, CountHeader: countHeaderOf(name, state)}

@@ -50,6 +50,9 @@ type QueueOverview struct {
 	Exists bool `json:"exists"`
 	// Messages is how many messages the queue holds, ready or not, as far as the broker tells.
 	Messages int `json:"messages"`
+	// Unknown reports that the broker does not tell how many messages the queue holds: Messages is
+	// zero.
+	Unknown bool `json:"messagesUnknown,omitempty"`
 	// Age is how many seconds old Messages is at most: zero if it is what the queue held at the
 	// moment of the look.
 	Age int `json:"messagesSecondsOldAtMost"`
@@ -84,10 +87,7 @@ func (d *Desk) Overview(ctx context.Context, o LookOptions) (Overview, error) {
 		queues = append(queues, QueueOverview{Queue: name})
 	}
 	for _, q := range queues {
-		usage, exists := state.Usage[q.Queue]
-		if q.Messages, q.Exists = int(usage.Ready+usage.Unacknowledged), exists; exists {
-			q.Age = statisticsAge
-		}
+		q.count(state)
 		if err := d.glance(ctx, &q, o); err != nil {
 			return Overview{}, err
 		}
@@ -134,11 +134,25 @@ func (d *Desk) deadLetterQueues() []QueueOverview {
 	return out
 }
 
+// count notes what the lists of the broker tell of a queue.
+func (q *QueueOverview) count(state topology.State) {
+	usage, listed := state.Usage[q.Queue]
+	down := slices.Contains(state.Down, q.Queue)
+	q.Messages, q.Exists = int(usage.Ready+usage.Unacknowledged), listed || down
+	switch q.Unknown = usage.Uncounted || down; {
+	case down:
+		q.NotLooked = nodeIsDown
+	case listed && !q.Unknown:
+		q.Age = statisticsAge
+	}
+}
+
 func (d *Desk) glance(ctx context.Context, q *QueueOverview, o LookOptions) error {
-	if !q.Exists || q.Messages == 0 || o.Messages == 0 {
-		if q.Messages > 0 {
-			q.NotLooked = "--limit is 0"
-		}
+	switch {
+	case !q.Exists, q.NotLooked != "", q.Messages == 0 && !q.Unknown: // see passOver
+		return nil
+	case o.Messages == 0:
+		q.NotLooked = "--limit is 0"
 		return nil
 	}
 	causes := map[string]int{}
@@ -163,7 +177,7 @@ func (d *Desk) glance(ctx context.Context, q *QueueOverview, o LookOptions) erro
 		q.cost = looked.Cost
 	}
 	if err == nil || looked.Messages > 0 { // the queue has answered
-		q.Messages, q.Age = max(looked.Messages+looked.Unacknowledged, looked.Looked), 0
+		q.Messages, q.Age, q.Unknown = max(looked.Messages+looked.Unacknowledged, looked.Looked), 0, false
 	}
 	switch {
 	case errors.Is(err, ErrRefused):
@@ -213,7 +227,7 @@ func WriteOverview(w io.Writer, o Overview, s Screen, all bool) error {
 	table := text.Table{Whole: []int{0}, Last: []int{4}}
 	table.Add(nil, "QUEUE", "MESSAGES", "OLDEST", s.choose("NEW 24H", "NEW IN 24 H"), "TOP CAUSE", "OWNER")
 	for _, q := range shown {
-		table.Add(nil, text.Name(q.Queue), fmt.Sprint(q.Messages), s.when(q.Oldest), q.fresh(s), q.cause(s),
+		table.Add(nil, text.Name(q.Queue), q.holds(), s.when(q.Oldest), q.fresh(s), q.cause(s),
 			dash(strings.Join(q.Owners, ", ")))
 	}
 	if len(shown) > 0 {
@@ -222,7 +236,10 @@ func WriteOverview(w io.Writer, o Overview, s Screen, all bool) error {
 		}
 	}
 	for _, q := range shown {
-		if q.NotLooked != "" || q.Looked < q.Messages {
+		switch {
+		case q.Unknown:
+			fmt.Fprintf(w, "%s: not looked at%s\n", text.Name(q.Queue), because(q.NotLooked))
+		case q.NotLooked != "" || q.Looked < q.Messages:
 			fmt.Fprintf(w, "%s: looked at %d of %d%s\n", text.Name(q.Queue), q.Looked, q.Messages, because(q.NotLooked))
 		}
 	}
@@ -252,7 +269,7 @@ func (o Overview) split(all bool) (shown, empty []QueueOverview, absent []string
 		switch {
 		case !q.Exists:
 			absent = append(absent, text.Name(q.Queue))
-		case q.Messages == 0 && !all:
+		case q.Messages == 0 && !q.Unknown && !all:
 			empty = append(empty, q)
 		default:
 			shown = append(shown, q)
@@ -322,10 +339,18 @@ func because(why string) string {
 	return ": " + why
 }
 
+// holds writes how many messages the queue holds.
+func (q QueueOverview) holds() string {
+	if q.Unknown {
+		return "?"
+	}
+	return fmt.Sprint(q.Messages)
+}
+
 // fresh writes how many messages are new: at least so many, if not all were looked at.
 func (q QueueOverview) fresh(s Screen) string {
 	switch {
-	case q.Messages > 0 && q.Looked == 0:
+	case q.Unknown, q.Messages > 0 && q.Looked == 0:
 		return "?"
 	case q.Looked < q.Messages:
 		return fmt.Sprint(q.New) + s.choose("+", " or more")

@@ -20,6 +20,8 @@ import (
 // transaction in which it acknowledges. The pull works on that node, or on another one: then it is
 // resumed while the node is down. Nothing is lost. Nothing is doubled but what the run says, and of
 // a pull on another node nothing.
+//
+// A dead-letter queue of which no node is up is not called empty, nor absent.
 func TestTheDeskOnThreeNodes(t *testing.T) {
 	t.Parallel()
 	nodes := brokertest.Cluster(t)
@@ -28,6 +30,7 @@ func TestTheDeskOnThreeNodes(t *testing.T) {
 			t.Run(kind+", "+name, func(t *testing.T) { setATTLOnAnotherNode(t, nodes, kind, returned) })
 		}
 	}
+	lookWithoutTheNode(t, nodes)
 	type round struct {
 		at        string
 		otherNode bool

@@ -238,6 +238,17 @@ up to 5 seconds old: what is left of r1
 	}{
 		"piped":    {o, desk.Screen{}, false, piped},
 		"terminal": {o, screen, false, terminal},
+		"unknown": {
+			desk.Overview{Topology: "shop", Queues: []desk.QueueOverview{
+				{Queue: "mail.dead", Exists: true, Unknown: true, NotLooked: "its node is down"},
+				{Queue: "news.dead", Exists: true},
+			}},
+			screen, false, `QUEUE      MESSAGES  OLDEST  NEW 24H  TOP CAUSE  OWNER
+mail.dead  ?         -       ?        -          -
+mail.dead: not looked at: its node is down
+1 more is empty; -v lists it
+`,
+		},
 		"all": {empty, screen, true, `QUEUE      MESSAGES  OLDEST  NEW 24H  TOP CAUSE  OWNER
 mail.dead  0         -       0        -          -
 news.dead  0         -       0        -          -
