@@ -92,13 +92,14 @@ func queues(ctx context.Context, d *desk.Desk, at time.Time) ([]Queue, []Delay, 
 	names := append(d.DeadLetterQueues(), d.PreviousDeadLetterQueues(state)...)
 	names = append(names, topology.ParkedName(d.Topology.Name), topology.UnroutableName(d.Topology.Name))
 	for _, name := range names {
-		u := state.Usage[name]
-		if _, exists := types[name]; !exists {
+		u, down := state.Usage[name], slices.Contains(state.Down, name)
+		if _, listed := types[name]; !listed && !down {
 			continue
 		}
 		out = append(out, Queue{
 			Name: name, Role: cmp.Or(known[name], deadLetters), Type: types[name], Owner: owners(d.Topology, name),
-			Messages: int(u.Ready + u.Unacknowledged), Unacknowledged: int(u.Held()), Consumers: int(u.Consumers),
+			Messages: int(u.Ready + u.Unacknowledged), Unknown: u.Uncounted || down,
+			Unacknowledged: int(u.Held()), Consumers: int(u.Consumers),
 		})
 	}
 	var delays []Delay

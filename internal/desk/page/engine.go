@@ -76,14 +76,16 @@ type Queue struct {
 	Name string
 	// Role is what the queue is for: dead-letter, parked or unroutable.
 	Role string
-	// Type is quorum, classic or stream. Empty: the queue does not exist.
+	// Type is quorum, classic or stream. Empty: the queue does not exist, or its node is down.
 	Type string
 	// Owner is the owner of the work queues that dead-letter into the queue. Empty is unknown.
 	Owner string
 	// Messages is how many the queue holds, Unacknowledged how many of them a consumer holds.
 	// Both are up to 5 seconds old.
 	Messages, Unacknowledged int
-	Consumers                int
+	// Unknown reports that it is not known how many: both are zero.
+	Unknown   bool
+	Consumers int
 }
 
 // Delay is a delay of the topology file, with what waits there.

@@ -26,6 +26,7 @@ import (
 
 // engine is a desk without a broker. Its messages are views.
 type engine struct {
+	unknown  string // a queue without messages of which the broker does not tell that
 	mu       sync.Mutex
 	views    []deadletter.View
 	bodies   map[int]string // as they were published, where they are not what is shown
@@ -290,7 +291,7 @@ func (e *engine) queues(context.Context, time.Time) ([]page.Queue, []page.Delay,
 		{Name: "crm.inbox.dead", Role: "dead-letter", Type: "quorum", Owner: "team-crm", Messages: 12, Unacknowledged: 3},
 		{Name: "drop.dead", Role: "dead-letter", Type: "classic", Messages: 1000},
 		{Name: "shop.parked", Role: "parked", Type: "quorum"},
-		{Name: "shop.unroutable", Role: "unroutable", Type: "quorum"},
+		{Name: "shop.unroutable", Role: "unroutable", Type: "quorum", Unknown: e.unknown == "shop.unroutable"},
 	}
 	return queues, []page.Delay{
 		{Name: "shop.later", To: "events", Messages: 1500, WaitingIn: "timer: 1500, next due in 12m"},

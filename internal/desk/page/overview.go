@@ -70,6 +70,7 @@ type overviewRow struct {
 	Role           string    `json:"role"`
 	Owner          string    `json:"owner"`
 	Messages       int       `json:"messages"`
+	Unknown        bool      `json:"unknown"` // how many messages the queue holds
 	Unacknowledged int       `json:"unacknowledged"`
 	Consumers      int       `json:"consumers"`
 	Runs           []string  `json:"runs"`
@@ -100,7 +101,7 @@ func (p *Page) queues(_ http.ResponseWriter, r *http.Request) (any, error) {
 	for _, q := range list {
 		row := overviewRow{
 			Name: q.Name, Type: q.Type, Role: q.Role, Owner: q.Owner, Messages: q.Messages,
-			Unacknowledged: q.Unacknowledged, Consumers: q.Consumers,
+			Unknown: q.Unknown, Unacknowledged: q.Unacknowledged, Consumers: q.Consumers,
 		}
 		for _, run := range runs {
 			if run.Queue == q.Name {

@@ -54,10 +54,10 @@ function delayed(delays) {
   ];
 }
 
-// rows shows the queues that have messages, most first, and folds the others. A column in which all
+// rows shows the queues that have messages, or may, most first, and folds the others. A column in which all
 // queues are equal is left out.
 function rows(p, queues, fold) {
-  const busy = (q) => q.messages > 0 || q.unacknowledged > 0 || q.runs.length > 0;
+  const busy = (q) => q.unknown || q.messages > 0 || q.unacknowledged > 0 || q.runs.length > 0;
   const full = queues.filter(busy).sort((a, b) => b.messages - a.messages);
   const empty = queues.filter((q) => !busy(q));
   const link = (q) => el("a", { href: p.address("queue/" + encodeURIComponent(q.name)) }, q.name);
@@ -66,7 +66,7 @@ function rows(p, queues, fold) {
   const seen = (q, shown) => (q.lookedAt ? shown || "–" : el("span", { class: "muted", title: "not looked at" }, "–"));
   const columns = [
     { name: "Queue", cell: link },
-    { name: "#Messages", cell: (q) => [count(q.messages), q.unacknowledged ? el("span", { class: "muted" }, ` (${count(q.unacknowledged)} held)`) : ""] },
+    { name: "#Messages", cell: (q) => (q.unknown ? el("span", { class: "muted", title: "the broker does not tell: the node of the queue may be down" }, "?") : [count(q.messages), q.unacknowledged ? el("span", { class: "muted" }, ` (${count(q.unacknowledged)} held)`) : ""]) },
     { name: "Oldest", cell: (q) => seen(q, q.oldest && time(q.oldest)), shown: looked },
     { name: "#New in 24 h", cell: (q) => seen(q, count(q.recent)), shown: looked },
     { name: "Top cause", cell: (q) => seen(q, q.topCause), shown: looked },
