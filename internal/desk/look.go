@@ -197,7 +197,7 @@ func (l *look) unanswered(err error) error {
 	case errors.Is(err, broker.ErrInUse):
 		return refusef("queue %s belongs to another connection alone (exclusive), and the broker refuses all others; read it in the program that declared it", name)
 	case errors.Is(err, broker.ErrNotFound) && l.terms.usage.Uncounted: // the list of queues has it
-		return refusef("queue %s exists, but %s", name, nodeIsDown)
+		return refuseDown(l.done.Queue)
 	case errors.Is(err, broker.ErrRefused), errors.Is(err, errSilent), isClosed && closed.Code == amqp091.InternalError:
 		return refusef("the leader of queue %s does not answer, and what the queue holds is not known; check that most of its nodes are up", name)
 	}

@@ -31,8 +31,15 @@ func lookWithoutTheNode(t *testing.T, nodes []*brokertest.Server) {
 	for _, queue := range []string{"billing.dead", "classic.dead"} {
 		brokertest.PublishConfirmed(t, s.ch, "", queue, deadLetter("billing", "order.chosen", "sought", 1))
 	}
+	s.declare(t, "stream", amqp091.Table{"x-queue-type": "stream", "x-initial-cluster-size": 1})
+	brokertest.PublishConfirmed(t, s.ch, "", "stream", deadLetter("billing", "order.chosen", "sought", 1))
+	elsewhere := s.deskOn(t, nodes[1].See(t, s.target))
+	brokertest.Eventually(t, "the refusal of a stream that is on another node", func() bool {
+		_, err := elsewhere.Look(t.Context(), "stream", desk.LookOptions{}, func(deadletter.Message) error { return nil })
+		return errors.Is(err, desk.ErrRefused)
+	})
 	nodes[0].Stop(t)
-	s.saysThatTheNodeIsDown(t, s.deskOn(t, nodes[1].See(t, s.target)))
+	s.saysThatTheNodeIsDown(t, elsewhere)
 	nodes[0].Start(t)
 	brokertest.Eventually(t, "the message", func() bool {
 		looked, err := s.desk.Look(t.Context(), "billing.dead", desk.LookOptions{},

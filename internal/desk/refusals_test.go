@@ -270,6 +270,9 @@ func heldElsewhere() map[string]string {
 		"it is being replaced under its name, and":   "TestAReturnWaitsForAReplacement",
 		"the broker accepts no messages at":          "TestLooksDuringAnAlarm",
 		"queue %s has priorities":                    "TestPullRefusals",
+		"queue %s exists, but its node is down":      "TestTheDeskOnThreeNodes",
+		"queue %s is a stream, which is read on":     "TestTheDeskOnThreeNodes",
+		"the leader of queue %s does not answer":     "TestASearchNeedsTheLeader",
 		"queue %s has %s ready and %s, and no more":  "TestPullRefusals",
 	}
 }

@@ -51,13 +51,18 @@ type terms struct {
 // nodeIsDown says of a queue why it is not looked at.
 const nodeIsDown = "its node is down, and what it holds is not known; start the node"
 
+// refuseDown refuses a queue whose node is down.
+func refuseDown(queue string) error {
+	return refusef("queue %s exists, but its node is down, and what it holds is not known; start the node", text.Name(queue))
+}
+
 // termsOf returns the terms of a queue. It refuses a queue that does not exist, whose node is down,
 // or of a type that dlxctl does not know.
 func termsOf(state topology.State, queue string) (terms, error) {
 	i := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == queue })
 	switch {
 	case slices.Contains(state.Down, queue):
-		return terms{}, refusef("queue %s exists, but %s", text.Name(queue), nodeIsDown)
+		return terms{}, refuseDown(queue)
 	case i < 0:
 		return terms{}, refusef("queue %s does not exist in vhost %s; %s", text.Name(queue), text.Name(state.VHost),
 			similar(state, queue))
