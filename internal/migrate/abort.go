@@ -94,9 +94,13 @@ func (r *Runner) cutoverBack(ctx context.Context, moves []Move) error {
 			if step.Doubled {
 				r.say("abort: the queue %s was bound again: until %s, messages that match this binding come to both queues",
 					m.New, clock(time.Now()))
-				r.mu.Lock()
-				r.rebound[m.New] = true
-				r.mu.Unlock()
+			}
+			r.mu.Lock()
+			r.rebound[m.New] = r.rebound[m.New] || step.Doubled
+			err = r.unbinds(step, m.New, "abort")
+			r.mu.Unlock()
+			if err != nil {
+				return nil, err
 			}
 			changes = append(changes, step.Changes...)
 		}
@@ -173,7 +177,7 @@ var errGivenBack = errors.New("messages were given back")
 // drainBack drains the successor of m, and takes it out of the bindings that a service gives it
 // meanwhile: what comes by them comes to the legacy queue too.
 func (r *Runner) drainBack(ctx context.Context, m, reverse Move, h *mover, limits drainLimits) error {
-	for began := time.Now(); ; {
+	for {
 		err := r.converge(ctx, func(state topology.State) ([]plan.Change, error) {
 			f := m.find(state)
 			return append(m.makeEnd(f, m.legacyEnd()), m.makeEnd(f, m.successorEnd())...), nil // see byNameMark
@@ -196,10 +200,6 @@ func (r *Runner) drainBack(ctx context.Context, m, reverse Move, h *mover, limit
 		}
 		if err := r.cutoverBack(ctx, []Move{m}); err != nil {
 			return err
-		}
-		if time.Since(began) >= r.Wait {
-			return fmt.Errorf("%w: a service binds the queue %s again and again, which doubles what comes meanwhile; stop it and run abort again",
-				ErrWaiting, m.New)
 		}
 	}
 }

@@ -19,7 +19,9 @@ func (m Move) nextBack(state topology.State) cutoverStep {
 			Doubled: len(lacks) < len(f.onSuccessor),
 		}
 	case !exists && len(f.onSuccessor) > 0 && f.policy == nil: // the legacy queue has them all
-		return cutoverStep{Doing: "unbind " + m.New, Changes: m.deletions(f.onSuccessor), Doubled: true}
+		return cutoverStep{
+			Doing: "unbind " + m.New, Changes: m.deletions(f.onSuccessor), Unbinds: true, Doubled: true,
+		}
 	case f.policy != nil && (!exists || !f.legacyBound || !f.successorBound):
 		if made := m.makeSwitch(state, f, m.successorEnd()); len(made) > 0 && (exists || len(f.onSuccessor) > 0) {
 			return cutoverStep{Doing: "create the switch exchange of " + m.Legacy, Changes: made}

@@ -14,6 +14,8 @@ type cutoverStep struct {
 	// Doing says what the step does. Empty: the cutover is done.
 	Doing   string
 	Changes []plan.Change
+	// Unbinds says that the queue that messages leave loses its bindings.
+	Unbinds bool
 	// Doubled says that a service has bound the queue again that messages leave, and until this step
 	// they come to both queues.
 	Doubled bool
@@ -94,7 +96,7 @@ func (m Move) turnSwitch(
 	case len(bind) > 0:
 		return cutoverStep{Doing: "bind the switch exchange of " + m.Legacy, Changes: bind}
 	case len(bound) > 0:
-		return cutoverStep{Doing: "unbind " + from, Changes: m.deletions(bound)}
+		return cutoverStep{Doing: "unbind " + from, Changes: m.deletions(bound), Unbinds: true}
 	default:
 		return cutoverStep{
 			Doing:   "switch from " + from + " to " + to,
@@ -148,7 +150,9 @@ func (m Move) renewPolicy(state topology.State, f found) cutoverStep {
 // unbindLegacy removes bindings that a service has made on the legacy queue. The
 // successor has the same bindings, so every message keeps its path.
 func (m Move) unbindLegacy(list []topology.Binding) cutoverStep {
-	return cutoverStep{Doing: "unbind " + m.Legacy + ", which was bound again", Changes: m.deletions(list), Doubled: true}
+	return cutoverStep{
+		Doing: "unbind " + m.Legacy + ", which was bound again", Changes: m.deletions(list), Unbinds: true, Doubled: true,
+	}
 }
 
 // bindSuccessor creates those of routes that the successor lacks: as the file

@@ -87,6 +87,8 @@ type Runner struct {
 	// rebound are the queues that were bound again since new messages left them, until a drain has
 	// counted the messages that came to both queues.
 	rebound map[string]bool
+	// rebinds are the queues that messages leave, as they were bound last, by name.
+	rebinds map[string]rebinding
 	// movers are the movers of this run, by the queues from which and to which they move.
 	movers map[[2]string]*mover
 	// tallies are what this run has done with the queues that it replaces under their names, by name.
@@ -121,7 +123,7 @@ func (r *Runner) prepareRun() {
 	defer r.mu.Unlock()
 	r.switches, r.overrides, r.seen = map[string]switchSeen{}, map[string]int{}, map[string]lastSeen{}
 	r.routes = map[string][]topology.Binding{}
-	r.rebound, r.movers = map[string]bool{}, map[[2]string]*mover{}
+	r.rebound, r.rebinds, r.movers = map[string]bool{}, map[string]rebinding{}, map[[2]string]*mover{}
 	r.fed, r.tallies, r.results = map[string]Move{}, map[string]*tally{}, nil
 	r.began, r.trouble = time.Now(), time.Time{}
 }

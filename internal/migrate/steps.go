@@ -84,7 +84,32 @@ func (r *Runner) nextStep(m Move, state topology.State) (cutoverStep, error) {
 		r.Report("cutover: the legacy queue %s was bound again %s: until %s, messages that match this binding come to both queues",
 			m.Legacy, since, clock(looked))
 	}
-	return step, nil
+	return step, r.unbinds(step, m.Legacy, "migrate")
+}
+
+// rebinding is since when a service binds a queue again and again that messages leave, and when
+// this was last seen.
+type rebinding struct{ first, last time.Time }
+
+// unbinds fails if a step has to unbind a queue that a service has bound again and again for longer
+// than the run waits: each time before the run could have come to its end. What came by the binding
+// is in the queue, and the next run of the command moves it. The caller holds r.mu.
+func (r *Runner) unbinds(step cutoverStep, queue, command string) error {
+	if !step.Unbinds {
+		return nil
+	}
+	quiet, now := r.Idle+leastStuck, time.Now()
+	seen := r.rebinds[queue]
+	if now.Sub(seen.last) > quiet {
+		seen.first = now
+	}
+	seen.last = now
+	r.rebinds[queue] = seen
+	if now.Sub(seen.first) < max(r.Wait, quiet) {
+		return nil
+	}
+	return fmt.Errorf("%w: a service binds the queue %s again and again, so messages still come to it; stop it and run %s again",
+		ErrWaiting, queue, command)
 }
 
 // switchSeen is what the broker showed of a switch exchange.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,6 +45,53 @@ func TestWaitIsKept(t *testing.T) {
 			}
 			if !s.exists(t, "old") {
 				t.Error("the legacy queue is gone")
+			}
+		})
+	}
+}
+
+// A client that binds its queue at each publish, or each time it starts, keeps no run busy for much
+// longer than --wait.
+func TestBoundAgainAndAgain(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		queue       string
+		every, idle time.Duration
+	}{
+		"at each publish": {"old", 20 * time.Millisecond, time.Second},
+		"at each start":   {"old", 3 * time.Second, 4 * time.Second},
+		"of an abort":     {"new", 20 * time.Millisecond, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, "classic", nil)
+			aborts := tc.queue == "new"
+			if aborts {
+				s.cutOver(t)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			ch := s.target.Channel(t)
+			var service sync.WaitGroup
+			service.Go(func() {
+				for tick := time.Tick(tc.every); ctx.Err() == nil; <-tick {
+					if err := ch.QueueBind(tc.queue, "", "f", false, nil); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			r := s.runner(t)
+			r.Wait, r.Idle = 2*time.Second, tc.idle
+			run := r.Run
+			if aborts {
+				run = func(ctx context.Context) error { return r.Abort(ctx, s.without(t)) }
+			}
+			err := run(ctx)
+			cancel()
+			service.Wait()
+			if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), tc.queue+" again and again") {
+				t.Errorf("it ends with %v", err)
 			}
 		})
 	}
