@@ -325,6 +325,34 @@ func outcomes(t *testing.T, c *exec.Cmd, stdout, stderr *bytes.Buffer) (map[stri
 	return out, c.ProcessState.ExitCode()
 }
 
+// A queue whose drain loses its connection is begun anew, and what was moved before counts.
+func TestCountsOutliveAConnection(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	const n = 5_000
+	s.fill(t, n, 10)
+	r := s.runner(t)
+	r.Parallel, r.DrainNow, r.Idle = 1, true, 4*time.Second // a connection is listed a second later
+	var said strings.Builder
+	var once sync.Once
+	var closing sync.WaitGroup
+	r.Report = func(format string, args ...any) {
+		fmt.Fprintf(&said, format+"\n", args...)
+		if strings.HasPrefix(format, "drain: moving what is left") {
+			once.Do(func() { closing.Go(func() { s.closeConnection(t, "dlxctl migrate shop old") }) })
+		}
+	}
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	closing.Wait()
+	result := r.Results()[0]
+	if result.Moved < n || result.Doubled == 0 || !strings.Contains(said.String(), "old: trying again in ") {
+		t.Errorf("the result is %+v, and it says:\n%s", result, &said)
+	}
+}
+
 // Under traffic through four exchanges, 30 queues are replaced or moved, eight at a time. Ctrl-C,
 // SIGKILL, the end of the connection with the lock, a queue whose consumer holds a message and one
 // that is refused stop none of the others: no message is lost, and doubled is at most what the

@@ -79,7 +79,7 @@ func (r *Runner) progress(ctx context.Context, moves []Move) (step, finish func(
 
 // finishMove drains one legacy queue and deletes it.
 func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
-	h := r.startMover(m)
+	h := r.resumeMover(m)
 	h.step = step
 	state, err := r.waitForConsumers(ctx, m)
 	if err != nil {
@@ -88,7 +88,7 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 	refused := 0 // how many times the broker did not delete the queue
 	told := ""   // which run of the desk the queue stays for
 	for began := time.Now(); m.find(state).legacy; {
-		r.remember(state, m, h)
+		r.remember(state, m)
 		again, err := r.repairCutover(ctx, m, state)
 		if err != nil {
 			return err

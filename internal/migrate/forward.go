@@ -106,7 +106,7 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 		return nil
 	}
 	r.say("retire: %s forwards to %s; waiting %s to see whether a message still comes to it", m.Legacy, m.New, text.Duration(r.Idle))
-	h := r.startMover(m)
+	h := r.resumeMover(m)
 	why, err := r.watchForwarder(ctx, m, h, state)
 	if err == nil && why == "" {
 		if state, err = r.inspect(ctx); err != nil {

@@ -32,7 +32,7 @@ func (r *Runner) retire(ctx context.Context, m Move, h *mover) (topology.State, 
 	if i < 0 {
 		return state, nil
 	}
-	r.remember(state, m, h)
+	r.remember(state, m)
 	// The counts that prove the queue empty must be newer than this moment.
 	fresh := r.Management.Fresh()
 	err = apply.Execute(ctx, fresh, plan.Plan{Changes: []plan.Change{remove(state.Have.Queues[i])}}, r.noteWrite)

@@ -137,6 +137,15 @@ func (r *Runner) startMover(m Move) *mover {
 	return h
 }
 
+// resumeMover returns the mover of a move as an earlier attempt of this run has left it, so that
+// its counts go on, and starts one if there is none.
+func (r *Runner) resumeMover(m Move) *mover {
+	if h := r.moverOf(m.Legacy, m.New); h != nil {
+		return h
+	}
+	return r.startMover(m)
+}
+
 // moverOf returns the mover of this run from a queue to another. Nil: there is none.
 func (r *Runner) moverOf(from, to string) *mover {
 	r.mu.Lock()
@@ -222,7 +231,7 @@ func (r *Runner) Run(ctx context.Context) error {
 // move moves legacy queues to their successors.
 func (r *Runner) move(ctx context.Context, state topology.State, moves, forwarders []Move) error {
 	for _, m := range moves {
-		r.remember(state, m, nil)
+		r.remember(state, m)
 	}
 	for _, m := range forwarders {
 		if err := r.retireForwarder(ctx, m); err != nil {

@@ -22,7 +22,7 @@ import (
 func (r *Runner) cutover(ctx context.Context, moves []Move) error {
 	return r.converge(ctx, func(state topology.State) (changes []plan.Change, err error) {
 		for _, m := range moves {
-			r.remember(state, m, nil)
+			r.remember(state, m)
 			step, err := r.nextStep(m, state)
 			if err != nil {
 				return nil, err

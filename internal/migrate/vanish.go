@@ -20,15 +20,14 @@ type lastSeen struct {
 	moved int64
 }
 
-// remember keeps what a legacy queue holds, for the case that it vanishes. h is its drain; nil
-// if the drain has not begun.
-func (r *Runner) remember(state topology.State, m Move, h *mover) {
+// remember keeps what a legacy queue holds, for the case that it vanishes.
+func (r *Runner) remember(state topology.State, m Move) {
 	if !m.find(state).legacy {
 		return
 	}
 	u := state.Usage[m.Legacy]
 	s := lastSeen{held: u.Ready + u.Unacknowledged, at: time.Now()}
-	if h != nil {
+	if h := r.moverOf(m.Legacy, m.New); h != nil {
 		s.moved = h.moved.Load()
 	}
 	r.mu.Lock()
