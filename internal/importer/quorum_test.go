@@ -90,7 +90,6 @@ func TestWhyAQueueStaysClassic(t *testing.T) {
 		"dead-letters when full": {
 			args: args{"x-max-length": int64(5), "x-overflow": "reject-publish-dlx"}, want: "(reject-publish-dlx)",
 		},
-		"expires":             {args: args{"x-expires": int64(100000)}, want: "while it has no consumer"},
 		"expires by a policy": {policies: policy(args{"expires": int64(100000)}, "queues"), want: "while it has no consumer"},
 		"mirrored, with more": {
 			policies: policy(args{"ha-mode": "all", "message-ttl": int64(1000)}, "queues"), want: "gives it message-ttl",

@@ -70,3 +70,27 @@ func TestQueueWithoutName(t *testing.T) {
 		}
 	}
 }
+
+// The queue of an MQTT session is gone once its client has been away for long: a file with it would
+// block each plan then. A policy for all queues that lets unused ones expire leaves out none. With
+// --adopt dlxctl declares the queue itself.
+func TestQueueThatExpires(t *testing.T) {
+	t.Parallel()
+	state := topology.State{VHost: "shop", Version: "4.3.6", Have: topology.Topology{
+		Queues: []topology.Queue{
+			{Name: "session", Durable: true, Arguments: topology.Arguments{topology.ArgExpires: int64(86_400_000)}},
+			{Name: "kept", Durable: true},
+		},
+		Policies: []topology.Policy{{
+			Name: "tidy", Pattern: ".*", ApplyTo: "queues",
+			Definition: topology.Arguments{topology.KeyExpires: int64(86_400_000)},
+		}},
+	}}
+	for _, adopt := range []bool{false, true} {
+		result, _ := imported(t, state, importer.Options{Adopt: adopt})
+		leaves := strings.Contains(all(result.Files), "#   queue session is deleted automatically while it is unused")
+		if leaves == adopt || leaves && result.Queues != 1 || adopt && result.Queues != 2 {
+			t.Errorf("adopt %t: the file has %d queues:\n%s", adopt, result.Queues, all(result.Files))
+		}
+	}
+}

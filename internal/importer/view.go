@@ -146,10 +146,19 @@ func (c *chooser) excludesQueue(q topology.Queue) (why, rule string) {
 			return "gets its dead-lettering from the topology " + quoted(owner) + ", whose own file declares it", ""
 		}
 	}
-	if why := excludesAlways(q); why != "" || !c.adopt {
+	why = excludesAlways(q)
+	switch {
+	case why != "":
 		return why, ""
+	case c.adopt:
+		return excludesAdoption(c.state.Version, q)
+	case q.Arguments.HasAny(topology.ArgExpires):
+		// A plan is blocked while an external queue does not exist. A policy with expires often covers
+		// all queues, and leaves out none.
+		return "is deleted automatically while it is unused (x-expires)", ""
+	default:
+		return "", ""
 	}
-	return excludesAdoption(c.state.Version, q)
 }
 
 // excludesAlways says why no file can declare a queue.
