@@ -3,6 +3,7 @@ package migrate
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -38,6 +39,23 @@ func TestDoubledMessagesAreNamed(t *testing.T) {
 				t.Errorf("%q", got)
 			}
 		})
+	}
+}
+
+// What a successor does with priorities depends on its type and on RabbitMQ.
+func TestPrioritiesOfASuccessor(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[[2]string]string{
+		{"3.13.7", topology.Quorum}: "priorities are ignored",
+		{"4.2.0", topology.Quorum}:  "two priorities",
+		{"4.3.6", topology.Quorum}:  "0 to 31 apart",
+		{"4.3.6", topology.Classic}: "priorities are ignored",
+	} {
+		successor := topology.Queue{Name: "new", Arguments: topology.Arguments{topology.ArgQueueType: at[1]}}
+		note := Move{Legacy: "old", New: "new"}.argumentNote(at[0], topology.ArgMaxPriority, int64(10), successor)
+		if !note.Decide || !strings.Contains(note.Text, want) {
+			t.Errorf("%v: %+v", at, note)
+		}
 	}
 }
 

@@ -117,12 +117,24 @@ func consequence(argument string) string {
 		return "the successor is not deleted when it is unused; until the drain, keep a consumer on the legacy queue, or the broker deletes that queue with its messages"
 	case topology.ArgSingleActiveConsumer:
 		return "several consumers get messages at the same time, and order is not kept"
-	case topology.ArgMaxPriority:
-		return "priorities are ignored; quorum queues know two since 4.0, without this argument"
 	case topology.ArgDeliveryLimit:
 		return "the broker's default applies; set deliveryLimit to change it"
 	default:
 		return ""
+	}
+}
+
+// withoutMaxPriority says what a queue of a type does with priorities without x-max-priority. On
+// 4.3.6 a message without one came behind 5 and before 3, and one with 0 last.
+func withoutMaxPriority(version, queueType string) string {
+	state := topology.State{Version: version}
+	switch {
+	case queueType == topology.Classic || !state.AtLeast(4, 0):
+		return "priorities are ignored"
+	case state.AtLeast(4, 3):
+		return "a quorum queue keeps the priorities 0 to 31 apart, and a message without one has 4, where a classic queue takes it as 0"
+	default:
+		return "a quorum queue has two priorities, over 4 and up to 4"
 	}
 }
 
@@ -144,7 +156,11 @@ func (m Move) argumentNote(version, name string, v any, successor topology.Queue
 		return Note{Text: fmt.Sprintf("%s is replaced by %s", had, topology.FormatValue(own))}
 	}
 	n := Note{Decide: true, Text: had + " is not on " + m.New}
-	if c := consequence(name); c != "" {
+	c := consequence(name)
+	if name == topology.ArgMaxPriority {
+		c = withoutMaxPriority(version, successor.Type())
+	}
+	if c != "" {
 		n.Text += ": " + c
 	}
 	if name != topology.ArgDeliveryLimit {
