@@ -1,6 +1,10 @@
 package spec
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
 
 // An entry is added to the text in place: comments, quotes and layout stay.
 func TestAppend(t *testing.T) {
@@ -40,6 +44,39 @@ func TestAppend(t *testing.T) {
 			if ok != (tc.want != "") || string(got) != tc.want {
 				t.Errorf("it is %t:\n%s\nnot:\n%s", ok, got, tc.want)
 			}
+		})
+	}
+}
+
+// An entry has the bindings of the legacy queue, whatever their exchange is, and the file is valid.
+func TestEntry(t *testing.T) {
+	t.Parallel()
+	for name, b := range map[string]topology.Binding{
+		"a key":              {Source: "direct", Key: "a"},
+		"a key and more":     {Source: "direct", Key: "a", Arguments: topology.Arguments{"note": "of a team"}},
+		"no key, and more":   {Source: "fanout", Arguments: topology.Arguments{"note": "of a team"}},
+		"headers":            {Source: "headers", Arguments: topology.Arguments{"x-match": "any", "pages": int64(2)}},
+		"headers with x-":    {Source: "headers", Arguments: topology.Arguments{"x-match": "all-with-x", "x-a": "b"}},
+		"no header":          {Source: "headers", Arguments: topology.Arguments{"x-match": "all"}},
+		"headers and no key": {Source: "headers", Key: "a", Arguments: topology.Arguments{"x-match": "all", "c": "d"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			entry, err := Entry("new", "old", []topology.Binding{b})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := loadRetryTo(t, "version: 1\nname: shop\nbackoff: {b: {tiers: [1s]}}\ndefaults: {backoff: b}\nexchanges: "+
+				"[{name: direct, type: direct}, {name: fanout, type: fanout}, {name: headers, type: headers}]\nqueues:\n  - "+entry+"\n")
+			if err != nil {
+				t.Fatalf("%s: %v", entry, err)
+			}
+			for _, got := range want.Bindings {
+				if got.Source == b.Source && got.Key == b.Key && got.Arguments.Without(topology.ArgManagedBy).Equal(b.Arguments) {
+					return
+				}
+			}
+			t.Errorf("%s has not the binding %s", entry, b)
 		})
 	}
 }

@@ -139,10 +139,12 @@ func replaceName(f Source, entry, name *yaml.Node, legacy, successor string) (ed
 // has these bindings.
 func Entry(name, legacy string, bindings []topology.Binding) (string, error) {
 	type source struct {
-		Exchange string         `yaml:"exchange"`
-		Match    string         `yaml:"match,omitempty"`
-		Headers  map[string]any `yaml:"headers,omitempty,flow"`
-		Keys     []string       `yaml:"keys,omitempty,flow"`
+		Exchange  string         `yaml:"exchange"`
+		Match     string         `yaml:"match,omitempty"`
+		Headers   map[string]any `yaml:"headers,omitempty,flow"`
+		Key       string         `yaml:"key,omitempty"`
+		Keys      []string       `yaml:"keys,omitempty,flow"`
+		Arguments map[string]any `yaml:"arguments,omitempty,flow"`
 	}
 	entry := struct {
 		Name     string   `yaml:"name"`
@@ -151,10 +153,16 @@ func Entry(name, legacy string, bindings []topology.Binding) (string, error) {
 	}{Name: name, Replaces: legacy}
 	keys := map[string]int{} // by exchange: the index of its entry
 	for _, b := range bindings {
-		match, headers := b.Arguments[topology.ArgMatch], b.Arguments.Without(topology.ArgMatch, topology.ArgManagedBy)
-		if match != nil || len(headers) > 0 {
-			word, _ := match.(string) // all, where it is not given
-			entry.Bindings = append(entry.Bindings, source{Exchange: b.Source, Match: word, Headers: headers})
+		args := b.Arguments.Without(topology.ArgManagedBy)
+		match, _ := args[topology.ArgMatch].(string)
+		headers := args.WithoutX()
+		exact := len(headers) > 0 && len(headers) == len(args)-1 && b.Key == "" // match and headers say it all
+		if exact && (match == "all" || match == "any") {
+			entry.Bindings = append(entry.Bindings, source{Exchange: b.Source, Match: match, Headers: headers})
+			continue
+		}
+		if len(args) > 0 { // of an exchange of any type
+			entry.Bindings = append(entry.Bindings, source{Exchange: b.Source, Key: b.Key, Arguments: args})
 			continue
 		}
 		i, known := keys[b.Source]
