@@ -214,14 +214,19 @@ func WritePages(w io.Writer, want topology.Compiled, list []Preview) error {
 		_, err := fmt.Fprintln(w, None)
 		return err
 	}
-	quoted := func(s string) string { return "`" + s + "`" }
 	functions := template.FuncMap{
-		"code": quoted,
+		"code": text.Code,
 		"codes": func(list []string) string {
-			out := text.Each(list, quoted)
-			return strings.Join(out, ", ")
+			return strings.Join(text.Each(list, text.Code), ", ")
 		},
+		"cell":  func(s string) string { return strings.ReplaceAll(s, "|", `\|`) },
 		"count": text.Count[int64],
+		"entry": func(queue string) string {
+			return text.Code("{name: " + text.YAML(queue) + ", external: true, deadLetterBy: policy}")
+		},
+		"run": func(command, queue, flags string) string {
+			return text.Code("dlxctl " + command + " " + text.ShellQuote(queue) + " " + flags)
+		},
 	}
 	t, err := template.New("page").Funcs(functions).Parse(page)
 	if err != nil {
