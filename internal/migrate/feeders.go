@@ -193,6 +193,9 @@ func (r *Runner) passFeeders(
 		if _, isFed := errors.AsType[*fedError](err); isFed || ctx.Err() != nil {
 			return err
 		}
+		if held != nil && errors.Is(err, broker.ErrForbidden) {
+			return held // proofRights asks for these rights only where a feeder may never be empty
+		}
 		return &fedError{text: err.Error()}
 	}
 	return c.waiting(list)

@@ -201,6 +201,25 @@ func TestSharedRetryQueueRights(t *testing.T) {
 	s.once(t, "r00", "r00.v2", 10)
 }
 
+// A retry queue that no other queue uses becomes empty without a canary: a user who may not send
+// one reads for what the run waits.
+func TestRetryQueueWithoutCanaries(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := shared(t, "classic", 15*time.Second, []string{"old"}, nil, []string{"old"})
+	s.send(t, "work", "old", "old-0", nil)
+	s.rejectAll(t, "old", 1)
+	s.connect(t, s.target.User(t, "management,policymaker", `^(?!shop\.verify)`, ".*", ".*"))
+	r, said := s.listen(t)
+	if err := r.Run(t.Context()); err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+	if !strings.Contains(said.String(), ", as the queue shared holds 1 message and ") {
+		t.Errorf("it says:\n%s", said)
+	}
+	s.once(t, "old", "old.v2", 1)
+}
+
 // When all queues that shared a retry queue are migrated, the advice is to delete it, and doing so
 // loses nothing.
 func TestSharedRetryQueueIsLeft(t *testing.T) {
