@@ -38,7 +38,8 @@ type Result struct {
 	Queue string `json:"queue"`
 	// New is the successor. Empty: the queue is replaced under its name.
 	New string `json:"successor,omitempty"`
-	// Outcome is done, waiting, refused, failed, stopped or not begun.
+	// Outcome is done, waiting, refused, failed, stopped or not begun. Done is up to the stage of
+	// --until, and also a legacy queue that stays and forwards.
 	Outcome Outcome `json:"outcome"`
 	// Moved is how many messages came to the successor, or from the hold to the queue.
 	Moved int64 `json:"moved"`
