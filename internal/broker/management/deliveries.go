@@ -25,8 +25,9 @@ type Deliveries struct {
 	Consumers, Messages int64
 }
 
-// longestFilter is how many bytes of a path choose queues at most. RabbitMQ refuses paths of 8,000.
-const longestFilter = 4000
+// longestFilter is how many bytes a regular expression that chooses queues has at most. RabbitMQ
+// refuses one of more than 1,024 since 4.2.6 and 4.3.0 (rabbit_mgmt_util), and paths of 8,000.
+const longestFilter = 1000
 
 // longestPage is how many queues RabbitMQ lists in a page at most.
 const longestPage = 500
@@ -43,16 +44,16 @@ func (m *Client) Deliveries(ctx context.Context, queues []string) (map[string]De
 	var list []row
 	path := "queues/" + url.PathEscape(m.vhost) +
 		"?columns=name,consumers,messages,message_stats.deliver_get,message_stats.ack,message_stats.publish"
-	chosen := "&page=1&page_size=" + strconv.Itoa(longestPage) + "&use_regex=true&name=" +
-		url.QueryEscape("^("+strings.Join(text.Each(queues, regexp.QuoteMeta), "|")+")$")
+	filter := "^(" + strings.Join(text.Each(queues, regexp.QuoteMeta), "|") + ")$"
 	var err error
-	if len(chosen) > longestFilter || len(queues) > longestPage {
+	if len(filter) > longestFilter || len(queues) > longestPage {
 		err = m.get(ctx, &list, path)
 	} else {
 		page := struct {
 			Items *[]row `json:"items"`
 		}{&list}
-		err = m.get(ctx, &page, path+chosen)
+		err = m.get(ctx, &page, path+"&page=1&page_size="+strconv.Itoa(longestPage)+
+			"&use_regex=true&name="+url.QueryEscape(filter))
 	}
 	if err != nil {
 		return nil, err
