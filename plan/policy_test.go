@@ -133,6 +133,21 @@ func TestPolicyStartsFromWhatIsInEffect(t *testing.T) {
 			policies: []topology.Policy{queuePolicy("p", ".*", 4000, args{"queue-mode": "lazy"})},
 			want:     `1000 {` + deadLettering + safely + `,"overflow":"reject-publish"}`,
 		},
+		"not for classic queues": {
+			queue: args{"x-queue-type": "classic"},
+			policies: []topology.Policy{queuePolicy("p", ".*", 1,
+				args{"initial-cluster-size": int64(3), "max-length": int64(9)})},
+			inEffect: map[string]string{},
+			want:     `1000 {` + deadLettering + `}`,
+		},
+		"copied from one that is not for classic queues": {
+			queue: args{"x-queue-type": "classic"},
+			policies: []topology.Policy{queuePolicy("dlxctl.shop.queue.crm", "^crm$", 1000, args{
+				"dead-letter-exchange": "f", "dead-letter-routing-key": "@crm", "max-in-memory-length": int64(9),
+			})},
+			inEffect: map[string]string{},
+			want:     `1000 {` + deadLettering + `}`,
+		},
 		"not for this name": {
 			policies: []topology.Policy{queuePolicy("p", "^cr$", 4000, args{"expires": int64(1)})},
 			want:     `1000 {` + deadLettering + safely + `,"overflow":"reject-publish"}`,

@@ -116,7 +116,7 @@ func TestPolicyEffects(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%s/%s %s", queueType, e.Key, e.Role, e.Part), func(t *testing.T) {
 				t.Parallel()
 				// A key that the type does not know keeps all of a policy from applying.
-				for _, kept := range []args{nil, {"max-in-memory-length": int64(9)}} {
+				for _, kept := range []args{nil, {"queue-version": int64(1)}} {
 					definition := args{e.Key: values()[e.Key]}
 					maps.Copy(definition, kept)
 					policies := []topology.Policy{catchAll("all", 7, definition)}
@@ -163,7 +163,7 @@ func queueOf(want topology.Compiled, e policy.Cell) string {
 func TestProtection(t *testing.T) {
 	t.Parallel()
 	want := compiled(t, topology.Classic, "queues: [{name: w}]")
-	mirrored := catchAll("all", 5, args{"message-ttl": int64(500), "max-in-memory-length": int64(9)})
+	mirrored := catchAll("all", 5, args{"message-ttl": int64(500), "queue-version": int64(1)})
 	first := func(policies ...topology.Policy) topology.State {
 		return topology.State{Version: "4.3.6", Have: topology.Topology{Policies: policies}}
 	}
@@ -171,11 +171,11 @@ func TestProtection(t *testing.T) {
 		return applied(want, policies, plan.Make(want, first(mirrored), plan.Options{}))
 	}
 	changed := mirrored
-	changed.Definition = args{"message-ttl": int64(500), "max-in-memory-length": int64(10)}
+	changed.Definition = args{"message-ttl": int64(500), "queue-version": int64(2)}
 	louder := mirrored
 	louder.Priority = 999999999
 	harmless := mirrored
-	harmless.Definition = args{"max-in-memory-length": int64(9)}
+	harmless.Definition = args{"queue-version": int64(1)}
 	narrow := mirrored
 	narrow.Pattern = "^w\\.dead$"
 	dead := "dlxctl.shop.protect.dead.1.all"
@@ -189,16 +189,16 @@ func TestProtection(t *testing.T) {
 		want  []string // of the policy for dead-letter queues and of those endured
 	}{
 		"new": {first(mirrored), []string{
-			`create dlxctl.shop.protect.dead.1.all 1000 ^w\.dead$ {"max-in-memory-length":9}: the policy all (pattern .*) would delete the messages in w.dead after 500ms; this policy overrides it there and keeps its other settings`,
+			`create dlxctl.shop.protect.dead.1.all 1000 ^w\.dead$ {"queue-version":1}: the policy all (pattern .*) would delete the messages in w.dead after 500ms; this policy overrides it there and keeps its other settings`,
 		}},
 		"done": {after(mirrored), nil},
 		"changed": {
 			after(changed),
-			[]string{`update dlxctl.shop.protect.dead.1.all 1000 ^w\.dead$ {"max-in-memory-length":10}: the policy all (pattern .*) would delete the messages in w.dead after 500ms; this policy overrides it there and keeps its other settings`},
+			[]string{`update dlxctl.shop.protect.dead.1.all 1000 ^w\.dead$ {"queue-version":2}: the policy all (pattern .*) would delete the messages in w.dead after 500ms; this policy overrides it there and keeps its other settings`},
 		},
 		"louder": {
 			after(louder),
-			[]string{`update dlxctl.shop.protect.dead.1.all 1000000002 ^w\.dead$ {"max-in-memory-length":9}: the policy all (pattern .*) would delete the messages in w.dead after 500ms; this policy overrides it there and keeps its other settings`},
+			[]string{`update dlxctl.shop.protect.dead.1.all 1000000002 ^w\.dead$ {"queue-version":1}: the policy all (pattern .*) would delete the messages in w.dead after 500ms; this policy overrides it there and keeps its other settings`},
 		},
 		"harmless": {
 			after(harmless),
@@ -211,17 +211,17 @@ func TestProtection(t *testing.T) {
 		"narrower": {after(narrow), nil},
 		"deleted": {
 			without(after(mirrored), dead),
-			[]string{`create dlxctl.shop.protect.dead.1.all 1000 ^w\.dead$ {"max-in-memory-length":9}: the policy all (pattern .*) would delete the messages in w.dead after 500ms; this policy overrides it there and keeps its other settings`},
+			[]string{`create dlxctl.shop.protect.dead.1.all 1000 ^w\.dead$ {"queue-version":1}: the policy all (pattern .*) would delete the messages in w.dead after 500ms; this policy overrides it there and keeps its other settings`},
 		},
 		"overridden": {
 			after(mirrored, catchAll("more", 2000, args{"expires": int64(60000)})),
 			[]string{`create dlxctl.shop.protect.dead.1.more 2002 ^w\.dead$ {"max-length":2147483648}: the policy more (pattern .*) would delete w.dead, with all messages in it, after 1m without a consumer; this policy overrides it there`, `delete dlxctl.shop.protect.dead.1.all: there is no harmful policy left to override`},
 		},
-		"equals": {first(catchAll("a", 5, args{"max-in-memory-length": int64(9)}),
+		"equals": {first(catchAll("a", 5, args{"queue-version": int64(1)}),
 			catchAll("b", 5, args{"max-length": int64(9)}), catchAll("c", 4, args{"expires": int64(9)})), []string{
 			`create dlxctl.shop.protect.dead.1.b 1000 ^w\.dead$ {"max-length":2147483648}: the policy b (pattern .*) would drop the oldest message of w.dead above 9 messages; this policy overrides it there`,
 		}},
-		"a weaker one": {first(catchAll("a", 6, args{"max-in-memory-length": int64(9)}),
+		"a weaker one": {first(catchAll("a", 6, args{"queue-version": int64(1)}),
 			catchAll("b", 5, args{"max-length": int64(9)})), nil},
 		"the highest": {first(catchAll("a", math.MaxInt64,
 			args{"dead-letter-routing-key": "k", "message-ttl": int64(500), "dead-letter-exchange": "x"})), []string{

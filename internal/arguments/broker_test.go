@@ -18,6 +18,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/arguments"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -129,11 +130,10 @@ func TestTableOnABroker(t *testing.T) {
 	workers.Wait()
 }
 
-// put puts a policy of these keys that matches nothing. It returns what the broker says if it
-// refuses the policy.
-func put(t *testing.T, target brokertest.Target, definition topology.Arguments) error {
+// put puts a policy of these keys. It returns what the broker says if it refuses the policy.
+func put(t *testing.T, target brokertest.Target, pattern string, definition topology.Arguments) error {
 	t.Helper()
-	body, err := json.Marshal(map[string]any{"pattern": "^$", "definition": definition})
+	body, err := json.Marshal(map[string]any{"pattern": pattern, "definition": definition})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,9 +189,82 @@ func TestKeysOnABroker(t *testing.T) {
 	cases = append(cases, retry, retry.With("delayed-retry-max", int64(9)), retry.With("delayed-retry-max", int64(10)))
 	for _, definition := range cases {
 		says := arguments.RefusedKeys(target.Version, definition)
-		if err := put(t, target, definition); (err != nil) != (len(says) > 0) {
+		if err := put(t, target, "^$", definition); (err != nil) != (len(says) > 0) {
 			t.Errorf("%s: the table says %v, the broker %v", definition, says, err)
 		}
+	}
+}
+
+// policies returns the names of the policies in effect, by queue.
+func policies(t *testing.T, target brokertest.Target) map[string]string {
+	t.Helper()
+	var list []struct{ Name, Policy string }
+	// With statistics the answer is that of some seconds ago.
+	answer := target.Call(t, http.MethodGet, "queues/"+url.PathEscape(target.VHost)+
+		"?disable_stats=true&enable_queue_totals=true&columns=name,policy", nil)
+	if err := json.Unmarshal(answer, &list); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, q := range list {
+		out[q.Name] = q.Policy
+	}
+	return out
+}
+
+// A policy with one key is in effect on a queue of each type, unless package policy says that the
+// type does not know the key.
+func TestUnknownKeysOnABroker(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	types := []string{topology.Classic, topology.Quorum, topology.Stream}
+	ch := target.Channel(t)
+	for _, kind := range types {
+		args := amqp091.Table{topology.ArgQueueType: kind}
+		if _, err := ch.QueueDeclare(kind, true, false, false, false, args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := policy.All(topology.State{Version: target.Version})
+	values := []any{
+		int64(3_600_000), int64(20), int64(1), "a text", "at-least-once", "drop-head", "lazy", "balanced", "7D",
+		"min-masters", "disabled",
+	}
+	tried := 0
+	try := func(definition topology.Arguments) {
+		if err := put(t, target, ".*", definition); err != nil {
+			t.Errorf("%s: %v", definition, err)
+			return
+		}
+		tried++
+		inEffect := policies(t, target)
+		for _, kind := range types {
+			q := topology.Queue{Name: kind, Arguments: topology.Arguments{topology.ArgQueueType: kind}}
+			applies := set.Applies(topology.Policy{Name: "p", Pattern: ".*", Definition: definition}, q)
+			if applied := inEffect[kind] == "p"; applied != applies {
+				t.Errorf("%s is in effect on a %s queue: %t", definition, kind, applied)
+			}
+		}
+	}
+	for _, key := range arguments.KnownKeys() {
+		taken := func(value any) bool {
+			return len(arguments.RefusedKeys(target.Version, topology.Arguments{key: value})) == 0
+		}
+		if i := slices.IndexFunc(values, taken); i >= 0 {
+			try(topology.Arguments{key: values[i]})
+		}
+	}
+	if !target.AtLeast("4.0") {
+		mirrored := topology.Arguments{"ha-mode": "all"}
+		for _, definition := range []topology.Arguments{
+			mirrored, mirrored.With("ha-sync-mode", "automatic"), mirrored.With("ha-promote-on-shutdown", "always"),
+			mirrored.With("ha-promote-on-failure", "always"),
+		} {
+			try(definition)
+		}
+	}
+	if tried < 20 {
+		t.Errorf("only %d keys were tried", tried)
 	}
 }
 

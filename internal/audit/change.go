@@ -84,7 +84,7 @@ func inEffect(before, after topology.State) map[string]string {
 	touched = append(touched, slices.DeleteFunc(slices.Clone(before.Have.Policies), func(p topology.Policy) bool {
 		return !had[same(p)]
 	})...)
-	set := policy.All(topology.State{Have: after.Have})
+	set := policy.All(topology.State{Version: before.Version, Have: after.Have})
 	out := map[string]string{}
 	for _, q := range after.Have.Queues {
 		reported, known := before.QueuePolicies[q.Name]

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/arguments"
-	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -214,8 +213,9 @@ func policyPassedOver() check {
 		ID: "policy-passed-over", Severity: Error,
 		Title: "A policy does not apply to a queue because of one of its keys",
 		Why: "RabbitMQ passes over a policy with a key that the type of the queue does not know, whatever else the policy " +
-			"sets. Classic queues do not know delivery-limit and dead-letter-strategy, quorum queues do not know queue-mode " +
-			"and ha-mode. Without keys that decide about messages, it is a note.",
+			"sets. Classic queues do not know delivery-limit, dead-letter-strategy, initial-cluster-size, before 4.0 " +
+			"queue-leader-locator, and since 3.12 max-in-memory-length. Quorum queues do not know queue-mode, ha-mode and " +
+			"initial-cluster-size. Without keys that decide about messages, it is a note.",
 		Fix:  "Split the policy: one for each type, with apply-to classic_queues or quorum_queues (since 3.12), or by pattern.",
 		Hit:  Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", `, "delivery-limit": 5`))},
 		Miss: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", ""))},
@@ -226,7 +226,7 @@ func policyPassedOver() check {
 		}
 		p := list[0]
 		unknown := slices.DeleteFunc(p.Definition.Names(), func(key string) bool {
-			return !slices.Contains(policy.UnknownKeys(q.Type()), key)
+			return !slices.Contains(x.Policies.UnknownKeys(q.Type()), key)
 		})
 		others := slices.DeleteFunc(p.Definition.Names(), func(key string) bool { return slices.Contains(unknown, key) })
 		f := Finding{

@@ -58,7 +58,7 @@ func (v *view) loses(q, next topology.Queue) string {
 	now, has := v.policies.For(q)
 	then, gets := v.policies.For(next)
 	keys := slices.DeleteFunc(now.Definition.Names(), func(key string) bool {
-		return strings.HasPrefix(key, "ha-") || slices.Contains(policy.UnknownKeys(topology.Quorum), key)
+		return strings.HasPrefix(key, "ha-") || slices.Contains(v.policies.UnknownKeys(topology.Quorum), key)
 	})
 	switch {
 	case has == gets && now.Name == then.Name:
