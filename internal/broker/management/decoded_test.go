@@ -1,0 +1,41 @@
+package management_test
+
+import (
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+// Behind a proxy that decodes and cleans paths, as nginx does by default, the lists of the virtual
+// host "/" are those of all virtual hosts. They are not taken for its own.
+func TestAProxyThatDecodesPaths(t *testing.T) {
+	t.Parallel()
+	brokertest.OnNewestLine(t)
+	target := brokertest.VHost(t)
+	api, err := url.Parse(target.API)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(api)
+		r.Out.URL.Path, r.Out.URL.RawPath = path.Clean(r.In.URL.Path), ""
+	}})
+	t.Cleanup(proxy.Close)
+	c := broker.Config{URL: target.URL, VHost: "/", API: target.API}
+	if _, err := resolve(t, c).Inspect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.API = proxy.URL
+	_, err = resolve(t, c).Inspect(t.Context())
+	checkError(t, err, broker.ErrUnreachable, "a proxy in front of "+proxy.URL+` decodes %2F in paths, so that objects `+
+		`of vhost "/" cannot be addressed; let it pass on paths as they are (nginx: proxy_pass with $request_uri)`)
+	c.VHost = target.VHost
+	if _, err := resolve(t, c).Inspect(t.Context()); err != nil {
+		t.Errorf("a virtual host without a slash: %v", err)
+	}
+}
