@@ -98,7 +98,7 @@ queues: [{name: q}, {name: new, replaces: old}]
 		"another host": {
 			flags: append(files, to("amqps://guest:guest@"+local(amqp)+"/", local(api))...),
 			text: "its certificate is for another host; use a host name that the certificate contains, " +
-				"or add server_name_indication=NAME to the AMQP URL",
+				"or add ?server_name_indication=NAME to its URL",
 		},
 		"a wrong password": {
 			flags: append(files, to("amqps://guest:s3cr3t-word@"+amqp+"/", api)...),

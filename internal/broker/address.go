@@ -30,7 +30,10 @@ type Address struct {
 	Host string
 	// Path is what comes before /api/ behind a reverse proxy. It is mostly empty.
 	Path string
-	User string
+	// ServerName is the name in the certificate of the server, the server_name_indication of the
+	// URL. Empty: that of Host.
+	ServerName string
+	User       string
 
 	password string
 	// ownPassword is true for a management API whose URL has a password of its own.
@@ -52,7 +55,6 @@ type amqpURL struct {
 	vhost                     string
 	heartbeat                 time.Duration
 	caFile, certFile, keyFile string
-	serverName                string
 }
 
 // parseAMQP parses an AMQP URL as RabbitMQ's other clients do: user and password are guest where
@@ -83,7 +85,7 @@ func parseAMQP(text string) (amqpURL, error) {
 	}
 	query := u.Query()
 	parsed.caFile, parsed.certFile, parsed.keyFile = query.Get("cacertfile"), query.Get("certfile"), query.Get("keyfile")
-	parsed.serverName = query.Get("server_name_indication")
+	parsed.address.ServerName = query.Get("server_name_indication")
 	for _, mechanism := range query["auth_mechanism"] {
 		if m := strings.ToLower(mechanism); m != "plain" && m != "amqplain" {
 			return amqpURL{}, fmt.Errorf("%s asks for an auth_mechanism other than plain, such as external: dlxctl logs in with a user and a password only; remove auth_mechanism, and give the URL a user (--password-file can hold its password)", fromURL)
@@ -100,7 +102,7 @@ func parseAMQP(text string) (amqpURL, error) {
 }
 
 // parseAPI parses the URL of the management API. What the URL leaves out comes from the AMQP
-// address.
+// address: the name of the server only for the same host, as another one has another certificate.
 func parseAPI(text string, amqp Address) (Address, error) {
 	host, _, err := net.SplitHostPort(amqp.Host)
 	if err != nil {
@@ -120,6 +122,10 @@ func parseAPI(text string, amqp Address) (Address, error) {
 	api := Address{
 		Scheme: u.Scheme, Host: hostPort(u, host, port), Path: apiPath(u),
 		User: amqp.User, password: amqp.password,
+	}
+	api.ServerName = u.Query().Get("server_name_indication")
+	if apiHost, _, _ := net.SplitHostPort(api.Host); api.ServerName == "" && apiHost == host {
+		api.ServerName = amqp.ServerName
 	}
 	if u.User != nil {
 		api.User = u.User.Username()

@@ -51,7 +51,8 @@ type Endpoint struct {
 	AMQP, API Address
 	// VHost is the virtual host. It is never empty.
 	VHost string
-	// TLS is for amqps and https. It is never nil; clone it before changing it.
+	// TLS is for amqps and https, without the name of the server. It is never nil; clone it before
+	// changing it.
 	TLS *tls.Config
 	// Heartbeat is the ?heartbeat= of the AMQP URL. Zero means that the URL has none.
 	Heartbeat time.Duration
@@ -124,7 +125,6 @@ func (c Config) Resolve() (Endpoint, error) {
 		Heartbeat: u.heartbeat, RequestTime: c.RequestTime, Words: c.Words,
 		TLS: &tls.Config{
 			MinVersion:         tls.VersionTLS12,
-			ServerName:         u.serverName,         // empty: the host of the URL
 			InsecureSkipVerify: c.InsecureSkipVerify, //nolint:gosec // the user asked for it by name
 		},
 	}

@@ -155,8 +155,9 @@ func TestQueryParametersOfTheURL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Heartbeat != 7*time.Second || e.TLS.ServerName != "other" || e.TLS.RootCAs == nil {
-		t.Errorf("heartbeat %s, server name %q, authorities %v", e.Heartbeat, e.TLS.ServerName, e.TLS.RootCAs)
+	if e.Heartbeat != 7*time.Second || e.AMQP.ServerName != "other" ||
+		e.API.ServerName != "other" || e.TLS.RootCAs == nil {
+		t.Errorf("heartbeat %s, server name %q, authorities %v", e.Heartbeat, e.AMQP.ServerName, e.TLS.RootCAs)
 	}
 }
 

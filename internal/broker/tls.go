@@ -19,7 +19,7 @@ func TLSProblem(err error) string {
 	case errors.As(err, &unknown):
 		return "its certificate is signed by an authority that this machine does not trust; pass the authority's certificate with --ca-file"
 	case errors.As(err, &host):
-		return "its certificate is for another host; use a host name that the certificate contains, or add server_name_indication=NAME to the AMQP URL"
+		return "its certificate is for another host; use a host name that the certificate contains, or add ?server_name_indication=NAME to its URL"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "its certificate has expired or is not valid yet; renew it, or check the clock of this machine"
 	case errors.As(err, &invalid):

@@ -172,7 +172,7 @@ func open(ctx context.Context, network string, e broker.Endpoint) (net.Conn, err
 		return conn, nil
 	}
 	config := e.TLS.Clone()
-	if config.ServerName == "" {
+	if config.ServerName = e.AMQP.ServerName; config.ServerName == "" {
 		config.ServerName, _, _ = net.SplitHostPort(e.AMQP.Host) // Resolve has checked it
 	}
 	secure := tls.Client(conn, config)

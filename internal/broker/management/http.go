@@ -45,14 +45,14 @@ type pool struct {
 
 // with returns the transport for these TLS settings. When they have changed, connections with the
 // previous ones are not used any more.
-func (p *pool) with(settings *tls.Config) *http.Transport {
+func (p *pool) with(settings *tls.Config, serverName string) *http.Transport {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.transport == nil || p.settings != settings {
 		if p.transport != nil {
 			p.transport.CloseIdleConnections() // one in use closes itself once it was idle for a time
 		}
-		p.settings, p.transport = settings, newTransport(settings)
+		p.settings, p.transport = settings, newTransport(settings, serverName)
 	}
 	return p.transport
 }
@@ -66,15 +66,18 @@ func (p *pool) close() {
 	}
 }
 
-// newTransport returns connections with these TLS settings. It uses HTTP/1.1 only, with one request
+// newTransport returns connections with these TLS settings to a server whose certificate has that
+// name; empty: that of its URL. It uses HTTP/1.1 only, with one request
 // per connection at a time: the management API is used to that.
-func newTransport(conf *tls.Config) *http.Transport {
+func newTransport(conf *tls.Config, serverName string) *http.Transport {
+	conf = conf.Clone()
+	conf.ServerName = serverName
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
-		TLSClientConfig:     conf.Clone(),
+		TLSClientConfig:     conf,
 		TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: idleConns,
 		IdleConnTimeout:     90 * time.Second,
@@ -128,7 +131,7 @@ func (m *Client) sendOnce(ctx context.Context, r *http.Request) (*http.Response,
 		}
 		r.Body = body
 	}
-	resp, err := m.pool.with(e.TLS).RoundTrip(r)
+	resp, err := m.pool.with(e.TLS, e.API.ServerName).RoundTrip(r)
 	var b bytes.Buffer
 	if err == nil {
 		defer resp.Body.Close()

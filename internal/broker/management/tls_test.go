@@ -105,7 +105,21 @@ func TestTLS(t *testing.T) {
 		"a client certificate":       {mutual, broker.Config{CAFile: ca, CertFile: cert, KeyFile: key}, ""},
 		"another name that is expected": {
 			server(foreign),
-			broker.Config{CAFile: write(t, string(foreign.pem)), URL: "amqps://h/?server_name_indication=broker.example"},
+			broker.Config{
+				CAFile: write(t, string(foreign.pem)), URL: "amqps://127.0.0.1/?server_name_indication=broker.example",
+			},
+			"",
+		},
+		"a name that is expected of another host": {
+			server(good),
+			broker.Config{CAFile: ca, URL: "amqps://h/?server_name_indication=broker.example"},
+			"",
+		},
+		"another name in the URL of the API": {
+			server(foreign),
+			broker.Config{
+				CAFile: write(t, string(foreign.pem)), URL: "amqps://h/", API: "?server_name_indication=broker.example",
+			},
 			"",
 		},
 		"an authority that is not known": {
@@ -121,7 +135,7 @@ func TestTLS(t *testing.T) {
 		"a certificate of another host": {
 			server(foreign),
 			broker.Config{CAFile: write(t, string(foreign.pem))},
-			"<api>: its certificate is for another host; use a host name that the certificate contains, or add server_name_indication=NAME to the AMQP URL",
+			"<api>: its certificate is for another host; use a host name that the certificate contains, or add ?server_name_indication=NAME to its URL",
 		},
 		"no client certificate": {
 			mutual,
@@ -131,7 +145,8 @@ func TestTLS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tc.config.API = serveTLS(t, tc.server)
+			api := serveTLS(t, tc.server)
+			tc.config.API = api + tc.config.API
 			_, err := resolve(t, tc.config).Inspect(t.Context())
 			if tc.text == "" {
 				if err != nil {
@@ -139,7 +154,7 @@ func TestTLS(t *testing.T) {
 				}
 				return
 			}
-			checkError(t, err, broker.ErrUnreachable, strings.Replace(tc.text, "<api>", tc.config.API, 1))
+			checkError(t, err, broker.ErrUnreachable, strings.Replace(tc.text, "<api>", api, 1))
 		})
 	}
 }
