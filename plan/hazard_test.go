@@ -263,6 +263,56 @@ func TestTheFailuresOfAQueueThatLeaves(t *testing.T) {
 	}
 }
 
+// A failed queue whose backoff leaves the file says which of its messages become dead letters, as
+// the backoff of their queue is native or none now: of queues whose failures go there, or of any
+// queue once the routes have changed.
+func TestTheFailuresOfAQueueThatIsNotProcessedAnyMore(t *testing.T) {
+	t.Parallel()
+	file := func(backoff, queues string) topology.Compiled {
+		return loaded(t, "version: 1\nname: shop\nbackoff: {"+backoff+"n: {engine: native, tiers: [10s]}, b: {tiers: [1s]}}\nqueues: ["+queues+"]\n")
+	}
+	const others = "{name: r, backoff: b}, {name: s, backoff: none}"
+	before := file("a: {tiers: [1s]}, ", "{name: q, backoff: a}, {name: p, backoff: a}, "+others)
+	after := file("", "{name: q, backoff: n}, {name: p, backoff: b}, "+others)
+	rerouted := before.Topology
+	rerouted.Bindings = slices.DeleteFunc(slices.Clone(rerouted.Bindings), func(b topology.Binding) bool {
+		return b.Source == "shop.failed" && b.Destination == "shop.a.failed"
+	})
+	const moves = "holds 2 messages; apply moves them to the current backoff of their queue"
+	const remedy = ", whose backoff is none or native, become dead letters. To have these retried first, run 'dlxctl process' with the file that has the backoff a until shop.a.failed is empty, also during apply; to delete it"
+	for name, tc := range map[string]struct {
+		want    topology.Compiled
+		have    topology.Topology
+		usage   topology.Usage
+		warning string
+	}{
+		"native":      {after, before.Topology, topology.Usage{Ready: 2}, moves + "; those of q" + remedy},
+		"after apply": {after, rerouted, topology.Usage{Ready: 2}, moves + "; those of q, s" + remedy},
+		"none, and a queue that leaves too": {
+			file("", "{name: q, backoff: none}, "+others), before.Topology, topology.Usage{Ready: 2},
+			moves + "; those of q, whose backoff is none or native, become dead letters; those of p, which the file no longer has, go to shop.unroutable. To have these retried first, run 'dlxctl process --until-empty'",
+		},
+		"each has a backoff": {
+			file("", "{name: q, backoff: b}, {name: p, backoff: b}, "+others), before.Topology, topology.Usage{Ready: 2},
+			moves + "; to delete it",
+		},
+		"a processor reads it": {
+			after, before.Topology, topology.Usage{Ready: 2, Consumers: 1},
+			"restart them with the new file once it is empty: apply makes dead letters of what it holds of q; to delete it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := plan.Make(tc.want, topology.State{
+				Version: "4.3.6", Have: tc.have, Usage: map[string]topology.Usage{"shop.a.failed": tc.usage},
+			}, plan.Options{})
+			if !strings.Contains(text(t, p), tc.warning) {
+				t.Errorf("the plan is\n%s", text(t, p))
+			}
+		})
+	}
+}
+
 // The plan of a file that knows none of the work queues that its name has on the
 // broker is blocked, unless it says that they were taken out.
 func TestAnotherTeamsFileIsBlocked(t *testing.T) {

@@ -223,13 +223,13 @@ func (r *orphans) retireFailed(q topology.Queue) {
 	case u.Consumers > 0:
 		why += fmt.Sprintf(", and %s with an older file still %s it; restart them with the new file",
 			text.Count(u.Consumers, "processor"), text.Choose(u.Consumers, "reads", "read"))
+		if dying, _ := r.notRetried(q.Name); len(dying) > 0 {
+			why += " once it is empty: apply makes dead letters of what it holds of " + text.Some(dying)
+		}
 	case held > 0:
 		why += fmt.Sprintf(" and holds %s; apply moves %s to the current backoff of %s queue", text.Count(held,
-			"message"), text.Choose(held, "it", "them"), text.Choose(held, "its", "their"))
-		if gone := r.stray(q.Name); len(gone) > 0 {
-			why += fmt.Sprintf("; those of %s, which the file no longer has, go to %s. To have these retried first, run 'dlxctl process --until-empty' with the file that has the backoff %s, and apply once its tiers are empty",
-				text.Some(gone), text.Name(topology.UnroutableName(r.want.Name)), text.Name(backoff))
-		}
+			"message"), text.Choose(held, "it", "them"), text.Choose(held, "its", "their")) +
+			r.withoutRetries(q.Name, backoff)
 	default:
 		why += "; failures go there until apply has rerouted them"
 	}
@@ -238,24 +238,56 @@ func (r *orphans) retireFailed(q topology.Queue) {
 	r.loops[backoff] = true
 }
 
-// stray names the queues whose failures go to a failed queue, and that have no other place in the
-// file: no binding of the failed exchange takes their failures when they are handed over.
-func (r *orphans) stray(failed string) []string {
-	if len(r.want.Matches) > 0 {
-		return nil // it takes what has no binding
+// withoutRetries says which messages of a retired failed queue get no retry when they are handed
+// over, and how they would. It is empty if all get one.
+func (r *orphans) withoutRetries(failed, backoff string) string {
+	dying, gone := r.notRetried(failed)
+	var out string
+	if len(dying) > 0 {
+		out = fmt.Sprintf("; those of %s, whose backoff is none or native, become dead letters", text.Some(dying))
 	}
-	var out []string
-	exchange := topology.FailedExchangeName(r.want.Name)
+	switch {
+	case len(gone) > 0:
+		out += fmt.Sprintf("; those of %s, which the file no longer has, go to %s. To have these retried first, run 'dlxctl process --until-empty' with the file that has the backoff %s, and apply once its tiers are empty",
+			text.Some(gone), text.Name(topology.UnroutableName(r.want.Name)), text.Name(backoff))
+	case len(dying) > 0: // what comes back from a tier fails by the new backoff: the tiers may hold messages
+		out += fmt.Sprintf(". To have these retried first, run 'dlxctl process' with the file that has the backoff %s until %s is empty, also during apply",
+			text.Name(backoff), text.Name(failed))
+	}
+	return out
+}
+
+// notRetried names the queues whose messages in a failed queue get no retry when they are handed
+// over: dying are those of the file whose failures are dead letters at once, and gone those that
+// have no other place in the file, as no binding of the failed exchange takes their failures. Once
+// no address leads to the failed queue, it may hold messages of any of dying.
+func (r *orphans) notRetried(failed string) (dying, gone []string) {
+	exchange, bound := topology.FailedExchangeName(r.want.Name), false
 	for i, b := range r.state.Have.Bindings {
-		name := strings.TrimPrefix(b.Key, topology.AddressKey(""))
-		_, works := r.works[name]
-		if b.Destination == failed && (b.Source == exchange || b.Source == topology.NextExchangeName(exchange)) &&
-			name != b.Key && !works && !r.keeps(topology.KindBinding, r.matched.ids[i]) {
-			out = append(out, text.Name(name))
+		name := addressed(b)
+		if b.Destination != failed || name == "" || r.keeps(topology.KindBinding, r.matched.ids[i]) ||
+			b.Source != exchange && b.Source != topology.NextExchangeName(exchange) {
+			continue
+		}
+		bound = true
+		w, works := r.works[name]
+		switch {
+		case works && !r.want.Processed(w):
+			dying = append(dying, text.Name(name))
+		case !works && len(r.want.Matches) == 0: // a match takes what has no binding
+			gone = append(gone, text.Name(name))
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	if !bound {
+		for _, w := range r.want.WorkQueues {
+			if !r.want.Processed(w) {
+				dying = append(dying, text.Name(w.Name))
+			}
+		}
+	}
+	slices.Sort(dying)
+	slices.Sort(gone)
+	return slices.Compact(dying), slices.Compact(gone)
 }
 
 // keptLoop reports whether an object belongs to the loop of a backoff whose failed queue

@@ -96,7 +96,7 @@ type Runner struct {
 	done      map[plan.Action]int
 	moved     int64                 // messages of retired failed queues
 	last      plan.Plan             // of the last read
-	routes    map[string]bool       // the addresses of failures at the last read; nil if any may be one
+	routes    map[string]bool       // the addresses of failures at the last read: true for dead letters at once
 	kept      map[topology.Key]bool // what the run was to delete and has not
 	refusal   *refusal              // why the last write has kept a queue; nil if it has not
 }
@@ -217,11 +217,12 @@ func unfinished(format string, args ...any) error {
 // plan reads the broker and compares it with the topology.
 func (r *Runner) plan(ctx context.Context) (plan.Plan, error) {
 	state, p, err := r.Session.Plan(ctx, nil, r.Options)
-	r.last, r.routes = p, nil
-	if len(r.Session.Topology.Matches) == 0 { // else a match takes what has no binding
-		r.routes = map[string]bool{}
-		for _, b := range state.Have.Bindings {
-			r.routes[b.Key] = r.routes[b.Key] || b.Source == topology.FailedExchangeName(r.Session.Topology.Name)
+	r.last, r.routes = p, map[string]bool{}
+	top := r.Session.Topology.Name
+	for _, b := range state.Have.Bindings {
+		if b.Source == topology.FailedExchangeName(top) {
+			dies := b.DestinationType == topology.ToExchange && b.Destination == topology.DeadLetterName(top)
+			r.routes[b.Key] = r.routes[b.Key] || dies
 		}
 	}
 	return p, err

@@ -53,16 +53,11 @@ func (r *Runner) handOver(ctx context.Context, retiring []string) error {
 				return err
 			}
 		}
-		h := &handler{topology: name, routes: r.routes}
+		h := &handler{topology: name, routes: r.routes, anyRoute: len(r.Session.Topology.Matches) > 0}
 		err := handOverQueue(ctx, r.Session.Endpoint, h, queue)
-		moved, gone := h.moved.Load(), h.gone.Load()
-		if r.moved += moved; moved > gone {
-			r.Reporter.Result(fmt.Sprintf("%s: moved %s to the current backoff of their queue", queue,
-				text.Count(moved-gone, "message")))
-		}
-		if gone > 0 {
-			r.Reporter.Result(fmt.Sprintf("%s: moved %s to %s, as their queue is gone", queue,
-				text.Count(gone, "message"), topology.UnroutableName(name)))
+		r.moved += h.moved.Load()
+		for _, line := range h.results(queue) {
+			r.Reporter.Result(line)
 		}
 		if err != nil && !errors.Is(err, broker.ErrNotFound) {
 			return unfinished("move the messages of %s: %w; run %s again to continue", queue, err, r.command())
@@ -125,8 +120,10 @@ func holdsWithoutConsumers(ctx context.Context, e broker.Endpoint, queue string)
 // which is its routing key, or for one that returned from a retry exchange is in CC.
 type handler struct {
 	topology string
-	routes   map[string]bool // the addresses that lead to a failed queue; nil if all may
+	routes   map[string]bool // see Runner.routes
+	anyRoute bool            // a match takes what has no binding
 	moved    atomic.Int64
+	dead     atomic.Int64    // those of moved whose address leads to a dead-letter queue
 	gone     atomic.Int64    // those of moved whose address leads nowhere
 	found    []relay.Finding // about the messages that stay
 }
@@ -183,7 +180,28 @@ func (h *handler) Refused(_ amqp091.Delivery, m relay.Move, _ string) relay.Move
 // Moved counts.
 func (h *handler) Moved(_ amqp091.Delivery, m relay.Move) {
 	h.moved.Add(1)
-	if m.Exchange == topology.FailedExchangeName(h.topology) && h.routes != nil && !h.routes[m.Key] {
+	if m.Exchange != topology.FailedExchangeName(h.topology) {
+		return
+	}
+	switch dies, leads := h.routes[m.Key]; {
+	case dies:
+		h.dead.Add(1)
+	case !leads && !h.anyRoute:
 		h.gone.Add(1)
 	}
+}
+
+// results says in lines where the messages of a queue have gone.
+func (h *handler) results(queue string) []string {
+	dead, gone := h.dead.Load(), h.gone.Load()
+	var out []string
+	add := func(n int64, to string) {
+		if n > 0 {
+			out = append(out, fmt.Sprintf("%s: moved %s to %s", queue, text.Count(n, "message"), to))
+		}
+	}
+	add(h.moved.Load()-dead-gone, "the current backoff of their queue")
+	add(dead, "the dead-letter queue, as the backoff of their queue is none or native")
+	add(gone, topology.UnroutableName(h.topology)+", as their queue is gone")
+	return out
 }

@@ -126,7 +126,8 @@ func TestAMessageArrivesAfterTheCount(t *testing.T) {
 }
 
 // The messages of a failed queue whose processor has ended move only with consent, also where the
-// plan has no change. The run counts them, and says which have no queue any more.
+// plan has no change. The run counts them, and says which have no queue any more, and which are
+// dead letters, as their queue has no retries.
 func TestAHandOverNeedsConsent(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -137,15 +138,21 @@ func TestAHandOverNeedsConsent(t *testing.T) {
 	if _, err := ch.Consume(failed, "processor", false, false, false, false, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, address := range []string{"@q", "@qa"} {
+	if err := ch.QueueBind(failed, "@qn", "shop.failed", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{"@q", "@qa", "@qn"} {
 		brokertest.PublishConfirmed(t, ch, "shop.failed", address, amqp091.Publishing{Body: []byte("failed")})
+	}
+	if err := ch.QueueUnbind(failed, "@qn", "shop.failed", nil); err != nil {
+		t.Fatal(err)
 	}
 	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
 	if err != nil {
 		t.Fatal(err)
 	}
 	run := func(leave string, during hooks, o plan.Options) error {
-		file := s.file("b")
+		file := s.file("b") + "  - {name: qn, backoff: none}\n"
 		for _, line := range []string{"  a: {tiers", "  - {name: qa,", leave} {
 			file = strings.Replace(file, line, "#"+line, 1)
 		}
@@ -174,21 +181,24 @@ func TestAHandOverNeedsConsent(t *testing.T) {
 	if err := run("#", hooks{confirm: func() error { return no }}, plan.Options{}); !errors.Is(err, no) {
 		t.Errorf("without consent the run ends with %v", err)
 	}
-	if n := brokertest.Ready(t, ch, failed); n != 2 {
+	if n := brokertest.Ready(t, ch, failed); n != 3 {
 		t.Errorf("%s has %d messages", failed, n)
 	}
 	note := func(line string) { results += line + "\n" }
 	err = run("  - {name: qb,", hooks{results: note}, plan.Options{SkipBlocked: true})
-	if !errors.Is(err, plan.ErrHazard) || !strings.HasPrefix(err.Error(), "2 messages moved; ") {
+	if !errors.Is(err, plan.ErrHazard) || !strings.HasPrefix(err.Error(), "3 messages moved; ") {
 		t.Errorf("the run that skips ends with %v", err)
 	}
 	const want = "shop.a.failed: moved 1 message to the current backoff of their queue\n" +
+		"shop.a.failed: moved 1 message to the dead-letter queue, as the backoff of their queue is none or native\n" +
 		"shop.a.failed: moved 1 message to shop.unroutable, as their queue is gone\n"
 	if results != want {
 		t.Errorf("the run says %q", results)
 	}
-	if n := brokertest.Ready(t, ch, topology.UnroutableName("shop")); n != 1 {
-		t.Errorf("%d messages are unroutable", n)
+	for _, queue := range []string{"qn.dead", topology.UnroutableName("shop")} {
+		if n := brokertest.Ready(t, ch, queue); n != 1 {
+			t.Errorf("%s has %d messages", queue, n)
+		}
 	}
 }
 
