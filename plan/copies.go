@@ -2,7 +2,9 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -75,6 +77,118 @@ func (c Change) CopiesText() string {
 	names := text.Some(slices.Compact(queues))
 	return fmt.Sprintf("messages that also match the new bindings of %s are copied between two steps: from the creation of those bindings until this deletion, they go to %s and %s",
 		names, text.Name(queue), names)
+}
+
+// stillBound warns of bindings of other clients that lead what a new binding matches to another
+// queue of the file too, where the file has no binding for it: a key that has moved, or a fan-out
+// on purpose. Apply keeps such a binding, so that the copies do not end, and of an external queue
+// it is not even drift.
+//
+// It compares only bindings that match the same messages: a queue that gets all of them, such as
+// one for an audit, is bound on purpose to what queues of the file get one by one.
+func (r resolved) stillBound(changes []Change) []Warning {
+	types := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
+	key := func(b topology.Binding) slotKey { return matchOf(types[b.Source].Type, b) }
+	made, unbound := map[slotKey][]topology.Binding{}, map[string]bool{}
+	for _, c := range changes {
+		if b, is := c.Before.(topology.Binding); is && c.Action == Delete {
+			unbound[b.Identity()] = true
+		}
+		if b, is := c.After.(topology.Binding); is && c.Action == Create && b.Label.Role == topology.RoleBusiness &&
+			b.DestinationType == topology.ToQueue {
+			made[key(b)] = append(made[key(b)], b)
+		}
+	}
+	if len(made) == 0 {
+		return nil // as a rule
+	}
+	listed := sync.OnceValue(r.listed)
+	stays := filtered(r.bindings, func(b topology.Binding) bool {
+		_, marked := topology.Owner(b.Arguments)
+		return !marked && b.DestinationType == topology.ToQueue && len(made[key(b)]) > 0 && listed()[b.Destination] &&
+			!unbound[b.Identity()]
+	})
+	if len(stays) == 0 {
+		return nil
+	}
+	var pairs [][2]topology.Binding
+	for _, b := range stays {
+		for _, other := range made[key(b)] {
+			pairs = append(pairs, [2]topology.Binding{b, other})
+		}
+	}
+	return r.stillBoundWarnings(pairs, types)
+}
+
+// stillBoundWarnings are about pairs of a binding that stays and one that is made for the same
+// messages, one warning for each queue of the former.
+func (r resolved) stillBoundWarnings(pairs [][2]topology.Binding, types map[string]topology.Exchange) []Warning {
+	// What a binding of the file leads to the queue anyway is no news, nor what comes to the other
+	// queue today.
+	now, then := byEnds(r.bindings), byEnds(r.want.Bindings)
+	kept, to := map[string][]string{}, map[string][]string{} // by queue
+	for _, pair := range pairs {
+		b, made := pair[0], pair[1]
+		others := slices.Concat(then[ends{b.Source, b.Destination}], now[ends{b.Source, made.Destination}])
+		if made.Destination != b.Destination && share(types[b.Source].Type, b, made, others) {
+			kept[b.Destination] = append(kept[b.Destination], b.String())
+			to[b.Destination] = append(to[b.Destination], text.Name(made.Destination))
+		}
+	}
+	var out []Warning
+	for _, queue := range slices.Sorted(maps.Keys(kept)) {
+		out = append(out, stillBoundWarning(queue, kept[queue], to[queue]))
+	}
+	return out
+}
+
+// stillBoundWarning is about bindings of a queue, and the queues that now get the same messages.
+func stillBoundWarning(queue string, kept, to []string) Warning {
+	slices.Sort(kept)
+	slices.Sort(to)
+	kept = slices.Compact(kept)
+	many := func(one, many string) string { return text.Choose(len(kept), one, many) }
+	return Warning{Name: topology.WarnStillBound, Text: fmt.Sprintf(
+		"the %s %s, which another client made and the file does not have, %s: what %s goes to %s, and now to %s too. If it is to move, remove %s in that client and on the broker",
+		many("binding", "bindings"), text.Some(kept), many("stays", "stay"), many("it matches", "they match"),
+		text.Name(queue), text.Some(slices.Compact(to)), many("that binding", "those bindings"))}
+}
+
+// listed returns the queues whose bindings the file can list.
+func (r resolved) listed() map[string]bool {
+	works := byName(r.want.WorkQueues, func(w topology.WorkQueue) string { return w.Name })
+	out := map[string]bool{}
+	for _, q := range r.want.Queues {
+		out[q.Name] = q.Label.Role == topology.RoleWork && works[q.Name].Match == ""
+	}
+	return out
+}
+
+// matchOf returns a key that is equal for bindings that match the same messages.
+func matchOf(exchangeType string, b topology.Binding) slotKey {
+	switch exchangeType {
+	case topology.Fanout:
+		return slotKey{b.Source, ""}
+	case topology.Headers:
+		return slotKey{b.Source, b.Arguments.Without(topology.ArgManagedBy).String()}
+	default:
+		return slotKey{b.Source, b.Key}
+	}
+}
+
+// ends are the exchange and the queue that a binding connects.
+type ends struct{ exchange, queue string }
+
+// byEnds returns the bindings that lead to queues, by their ends.
+func byEnds(bindings []topology.Binding) map[ends][]topology.Binding {
+	out := map[ends][]topology.Binding{}
+	for _, b := range bindings {
+		if b.DestinationType == topology.ToQueue {
+			at := ends{b.Source, b.Destination}
+			out[at] = append(out[at], b)
+		}
+	}
+	return out
 }
 
 // moves knows the bindings before and after the changes of a plan.

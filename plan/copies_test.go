@@ -122,6 +122,89 @@ func TestMovedBindings(t *testing.T) {
 	}
 }
 
+// A new binding for what another client's binding leads to another queue of the file has a warning
+// that the copies stay, of an external queue too. What the file gives the other queue, what does
+// not come to it, and what the plan deletes has none.
+func TestAKeyThatStaysBound(t *testing.T) {
+	t.Parallel()
+	mark := args{"x-managed-by": "dlxctl/shop"}
+	type b struct {
+		queue, key string
+		args       args
+	}
+	const one = "the binding e -> a (k), which another client made and the file does not have, stays: what it matches goes to a, and now to z too. If it is to move, remove that binding in that client and on the broker"
+	foreign, moved := []b{{"a", "k", nil}}, []b{{"z", "k", mark}}
+	header := args{"x-match": "all", "n": int64(1)}
+	for name, tc := range map[string]struct {
+		typ           string
+		have, foreign []b
+		want          []b
+		owned         bool
+		options       plan.Options
+		warning       string
+	}{
+		"external queues":        {typ: "direct", foreign: foreign, want: moved, warning: one},
+		"queues of dlxctl":       {typ: "topic", foreign: foreign, want: moved, owned: true, warning: one},
+		"another key":            {typ: "direct", foreign: []b{{"a", "l", nil}}, want: moved},
+		"a pattern for more":     {typ: "topic", foreign: []b{{"a", "#", nil}}, want: moved},
+		"a type of a plugin":     {typ: "x-consistent-hash", foreign: []b{{"a", "1", nil}}, want: []b{{"z", "1", mark}}},
+		"the file has both":      {typ: "direct", foreign: foreign, want: []b{{"a", "k", mark}, {"z", "k", mark}}},
+		"the file has more":      {typ: "topic", foreign: foreign, want: []b{{"a", "#", mark}, {"z", "k", mark}}},
+		"a queue of no file":     {typ: "direct", foreign: []b{{"other", "k", nil}}, want: moved},
+		"it was bound before":    {typ: "direct", foreign: []b{{"a", "k", nil}, {"z", "k", nil}}, want: moved},
+		"it was bound by dlxctl": {typ: "direct", have: []b{{"z", "k", mark}}, foreign: foreign, want: moved},
+		"a binding of dlxctl":    {typ: "direct", have: []b{{"a", "k", mark}}, want: moved, owned: true},
+		"drift that is deleted": {
+			typ: "direct", foreign: foreign, want: moved, owned: true,
+			options: plan.Options{Prune: true},
+		},
+		"a fanout, whatever the keys": {
+			typ: "fanout", foreign: foreign, want: []b{{"z", "", mark}}, warning: one,
+		},
+		"the same headers": {
+			typ: "headers", foreign: []b{{"a", "", header}}, want: []b{{"z", "", header.With("x-managed-by", "dlxctl/shop")}},
+			warning: strings.Replace(one, "(k)", "(n=1)", 1),
+		},
+		"other headers": {
+			typ: "headers", foreign: []b{{"a", "", header}},
+			want: []b{{"z", "", mark.With("x-match", "all").With("n", int64(2))}},
+		},
+		"several": {
+			typ: "direct", foreign: []b{{"a", "k", nil}, {"a", "l", nil}},
+			want:    []b{{"z", "k", mark}, {"y", "l", mark}},
+			warning: "the bindings e -> a (k), e -> a (l), which another client made and the file does not have, stay: what they match goes to a, and now to y, z too. If it is to move, remove those bindings in that client and on the broker",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			side := func(lists ...[]b) topology.Compiled {
+				e := exchange("e", tc.typ, mark)
+				e.External = !tc.owned
+				objects := []topology.Object{e}
+				for _, name := range []string{"a", "y", "z"} {
+					q := queue(name, nil)
+					q.External = !tc.owned
+					objects = append(objects, q)
+				}
+				for _, b := range slices.Concat(lists...) {
+					objects = append(objects, binding("e", b.queue, b.key, b.args))
+				}
+				return host(objects...)
+			}
+			p := plan.Make(side(tc.want), topology.State{Have: side(tc.have, tc.foreign).Topology}, tc.options)
+			var warnings []string
+			for _, w := range p.Warnings {
+				if w.Name == topology.WarnStillBound {
+					warnings = append(warnings, w.Text)
+				}
+			}
+			if got := strings.Join(warnings, "\n"); got != tc.warning {
+				t.Errorf("the warning is %q, of %v", got, summarize(p.Changes))
+			}
+		})
+	}
+}
+
 // Both halves of a move are carried out, or none: consent to the end of the routing is no consent
 // to copies, and without the deletion they would not end.
 func TestMovedBindingsStayTogether(t *testing.T) {

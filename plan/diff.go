@@ -44,6 +44,7 @@ func Make(want topology.Compiled, state topology.State, o Options) Plan {
 	}
 	comingBack(&p, want.Delays)
 	copying(&p)
+	p.Warnings = append(p.Warnings, r.stillBound(p.Changes)...)
 	p.VHost, p.Version, p.Cluster, p.Allow = state.VHost, state.Version, state.Cluster, o.Allow
 	return p
 }

@@ -48,6 +48,9 @@ const (
 	WarnRetiredTier = "retired-tier"
 	// WarnStarvesTier: a work queue with a limit can hold up the retries of others in its tier.
 	WarnStarvesTier = "starves-tier"
+	// WarnStillBound: what a new binding matches goes to another queue too, by a binding that another
+	// client made and the file does not have.
+	WarnStillBound = "still-bound"
 	// WarnUnknownArgument: RabbitMQ does not know an argument of the queue.
 	WarnUnknownArgument = "unknown-argument"
 	// WarnUnusedBackoff: no queue has the backoff.
