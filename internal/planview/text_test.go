@@ -76,7 +76,7 @@ no changes, and drift in 1 place
 			`keep: dead letters in mail.dead are old after 1h; only 'dlxctl desk park --past-keep' moves them
 keep: dead letters in billing.dead, crm.dead are old after 30d; only 'dlxctl desk park --past-keep' moves them
 
-no changes: the broker matches the file
+no changes: the broker has what the file declares
 `,
 		},
 		"one of each": {
