@@ -445,8 +445,13 @@ func (f *findings) refuseForeign(topologyName string, have, want topology.Object
 	if !ok || owner == topologyName {
 		return false
 	}
+	ways := fmt.Sprintf("keep it in the file of %q alone, or give it another name in that of %q", owner, topologyName)
+	if want.Kind() == topology.KindExchange {
+		ways = fmt.Sprintf("write external: true in the file of %q, or give it another name there", topologyName)
+	}
 	f.refuse(have, want,
-		fmt.Sprintf("the %s belongs to the topology %q, and the topology %q declares it too; remove it from one of the files, or rename it there", want.Kind(), owner, topologyName))
+		fmt.Sprintf("the %s belongs to the topology %q, and the topology %q declares it too; its owner mark is an argument, which RabbitMQ cannot change: %s",
+			want.Kind(), owner, topologyName, ways))
 	return true
 }
 

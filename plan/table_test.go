@@ -187,7 +187,16 @@ func TestMake(t *testing.T) {
 		"a queue of another topology": {
 			want: host(queue("q", nil)), have: host(queue("q", args{"x-managed-by": "dlxctl/other"})),
 			changes: []string{"blocked queue q"},
-			reason:  `belongs to the topology "other", and the topology "shop" declares it too`,
+			reason:  `the queue belongs to the topology "other", and the topology "shop" declares it too; its owner mark is an argument, which RabbitMQ cannot change: keep it in the file of "other" alone, or give it another name in that of "shop"`,
+		},
+		"an exchange of another topology": {
+			want: host(exchange("e", "topic", mark)), have: host(exchange("e", "topic", args{"x-managed-by": "dlxctl/other"})),
+			changes: []string{"blocked exchange e"},
+			reason:  `which RabbitMQ cannot change: write external: true in the file of "shop", or give it another name there`,
+		},
+		"an exchange of another topology that is external": {
+			want: host(func() topology.Exchange { e := exchange("e", "topic", nil); e.External = true; return e }()),
+			have: host(exchange("e", "topic", args{"x-managed-by": "dlxctl/other"})),
 		},
 		"our queue with other arguments, empty and unused": {
 			want: host(queue("q", args{"x-message-ttl": int64(2)})), have: host(queue("q", args{"x-message-ttl": int64(1)})),
