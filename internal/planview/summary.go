@@ -15,7 +15,7 @@ func Summary(p plan.Plan) string {
 	if p.Empty() && len(p.Drift) > 0 {
 		return "no changes, and drift in " + text.Count(len(p.Drift), "place")
 	}
-	if p.Empty() { // the broker may have more: what a service bound to an external queue is no drift
+	if p.Empty() { // the broker may have more: what a service bound to an external queue is not drift
 		return "no changes: the broker has what the file declares"
 	}
 	var parts []string
