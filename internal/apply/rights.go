@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/pattern"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -41,8 +42,40 @@ func (s *Session) MissingRights(ctx context.Context, p plan.Plan, every bool) (*
 	}
 	user := text.Name(s.Management.User())
 	return &plan.Warning{Name: topology.WarnMissingRights, Text: fmt.Sprintf(
-		"user %s lacks rights that apply needs: %s; run 'dlxctl rights' and give %s what it prints",
-		user, listed(lacking), user)}, nil
+		"user %s lacks rights that apply needs: %s; run 'dlxctl rights' and give %s what it prints%s",
+		user, listed(lacking), user, unprinted(s.Topology, lacking))}, nil
+}
+
+// unprinted says which of the objects 'dlxctl rights' prints no right on, as the file does not have
+// them: a change that leaves a name behind needs rights on it until it is carried out. Empty: none.
+func unprinted(t topology.Compiled, lacking []plan.Right) string {
+	printed := map[string]bool{"": true}
+	for _, e := range t.Exchanges {
+		printed[e.Name] = true
+	}
+	for _, q := range t.Queues {
+		printed[q.Name] = true
+	}
+	for _, w := range t.WorkQueues {
+		printed[w.Replaces] = true
+	}
+	for _, name := range t.Removed {
+		printed[name], printed[topology.DeadLetterQueueName(name)] = true, true
+	}
+	prefixes := append(text.Each(t.Matches, func(m topology.Match) string { return pattern.Begin(m.Pattern) }), t.Name+".")
+	var names []string
+	for _, r := range lacking {
+		covered := func(prefix string) bool { return strings.HasPrefix(r.Name, prefix) }
+		if !printed[r.Name] && !slices.ContainsFunc(prefixes, covered) {
+			printed[r.Name] = true
+			names = append(names, text.Name(r.Name))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; it prints none on %s, which the file does not have: for this change, keep those of the previous file too, or add them",
+		text.Some(names))
 }
 
 // representative leaves one right of each permission and kind for the generated names, which one

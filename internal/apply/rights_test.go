@@ -8,6 +8,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // A plan asks the failed queue for its processors, and the broker for the rights of the user, over
@@ -46,5 +47,21 @@ queues: [{name: q, backoff: a}]
 	}
 	if n := cable.Connections() - before; n != 1 {
 		t.Errorf("the plan made %d AMQP connections", n)
+	}
+}
+
+// A change that leaves a name behind says that the rights on it are those of the previous file.
+func TestRightsOnWhatTheFileNoLongerHas(t *testing.T) {
+	t.Parallel()
+	const file = "version: 1\nname: shop\nqueues: [{name: q, backoff: none, dead: "
+	before, after := spectest.Compile(t, file+"{queue: graves}}]\n"), spectest.Compile(t, file+"own}]\n")
+	p := plan.Make(after, topology.State{Version: "4.3.6", Have: before.Topology}, plan.Options{})
+	const want = "; it prints none on graves, which the file does not have: for this change, keep those of the previous file too, or add them"
+	if got := apply.Unprinted(after, plan.Rights(p)); got != want {
+		t.Errorf("the refusal says %q", got)
+	}
+	p = plan.Make(before, topology.State{Version: "4.3.6"}, plan.Options{})
+	if got := apply.Unprinted(before, plan.Rights(p)); got != "" {
+		t.Errorf("of a new topology the refusal says %q", got)
 	}
 }

@@ -147,6 +147,6 @@ func (s *Session) CheckRights(ctx context.Context, rights []plan.Right) error {
 	if len(names[plan.Policymaker]) > 0 {
 		b.WriteString("\n  the tag policymaker")
 	}
-	b.WriteString("\n'dlxctl rights' prints the commands that grant them")
+	b.WriteString("\n'dlxctl rights' prints the commands that grant them" + unprinted(s.Topology, lacking))
 	return fmt.Errorf("%s", b.String())
 }
