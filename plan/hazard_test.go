@@ -289,15 +289,18 @@ func TestTheFailuresOfAQueueThatIsNotProcessedAnyMore(t *testing.T) {
 		"native":      {after, before.Topology, topology.Usage{Ready: 2}, moves + "; those of q" + remedy},
 		"after apply": {after, rerouted, topology.Usage{Ready: 2}, moves + "; those of q, s" + remedy},
 		"none, and a queue that leaves too": {
-			file("", "{name: q, backoff: none}, "+others), before.Topology, topology.Usage{Ready: 2},
+			file("", "{name: q, backoff: none}, "+others), before.Topology,
+			topology.Usage{Ready: 2},
 			moves + "; those of q, whose backoff is none or native, become dead letters; those of p, which the file no longer has, go to shop.unroutable. To have these retried first, run 'dlxctl process --until-empty'",
 		},
 		"each has a backoff": {
-			file("", "{name: q, backoff: b}, {name: p, backoff: b}, "+others), before.Topology, topology.Usage{Ready: 2},
+			file("", "{name: q, backoff: b}, {name: p, backoff: b}, "+others), before.Topology,
+			topology.Usage{Ready: 2},
 			moves + "; to delete it",
 		},
 		"a processor reads it": {
-			after, before.Topology, topology.Usage{Ready: 2, Consumers: 1},
+			after, before.Topology,
+			topology.Usage{Ready: 2, Consumers: 1},
 			"restart them with the new file once it is empty: apply makes dead letters of what it holds of q; to delete it",
 		},
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -220,13 +221,13 @@ func WritePicked(w io.Writer, p Picked) error {
 	if err := WriteLooked(w, p.Looked); err != nil || p.Looked.Looked == 0 {
 		return err
 	}
-	line := fmt.Sprintf("%d match", p.Matched)
+	lines := []string{fmt.Sprintf("%d match", p.Matched)}
 	if p.Shown < p.Matched {
-		line += fmt.Sprintf("; the first %d are shown, and --limit 0 shows all", p.Shown)
+		lines[0] += fmt.Sprintf("; the first %d are shown, and --limit 0 shows all", p.Shown)
 	}
 	for _, note := range p.Notes {
-		line += "\nnote: " + note
+		lines = append(lines, "note: "+note)
 	}
-	_, err := fmt.Fprintln(w, line)
+	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
 	return err
 }

@@ -57,7 +57,7 @@ func (d Drive) Run(ctx context.Context) error {
 			return err
 		case errors.Is(err, ErrAgain):
 			tries = 0
-		case tries == lastTry, !errors.Is(err, amqp.ErrCanceled) && !(closed && why.ByMessage()):
+		case tries == lastTry, !errors.Is(err, amqp.ErrCanceled) && (!closed || !why.ByMessage()):
 			return err
 		case wait.For(ctx, retryPause) != nil:
 			return err
