@@ -55,8 +55,8 @@ func (s *shared) sawUnavailable(exchange string) {
 	s.unavailable[exchange] = time.Now()
 }
 
-// unbound reports whether an exchange may lack bindings, as nothing could be published to it until
-// a short time ago. A queue that connected since does not know that itself.
+// unbound reports whether nothing could be published to an exchange a short time ago. A queue that
+// connected since does not know that itself.
 func (s *shared) unbound(exchange string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,9 +265,10 @@ func (q *failedQueue) logRetry(ctx context.Context, err error, pause time.Durati
 func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTimeout time.Duration) error {
 	var missing unavailables
 	absent := func(exchange string) bool { return missing.has(exchange) }
+	unbound := func(exchange string) bool { return missing.unbound(exchange, q.shared) }
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	handler, end := q.handler(ctx, out, absent, giveUp)
+	handler, end := q.handler(ctx, out, absent, unbound, giveUp)
 	defer end()
 	err := relay.Drive{
 		Queue: q.backoff.FailedQueue, Caution: &q.caution,
@@ -300,7 +301,7 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 // over out. It calls giveUp when the relay must end because of a message. The caller calls end
 // afterwards.
 func (q *failedQueue) handler(
-	ctx context.Context, out *amqp.Conn, absent func(exchange string) bool, giveUp func(error),
+	ctx context.Context, out *amqp.Conn, absent, unbound func(exchange string) bool, giveUp func(error),
 ) (made relay.Handler, end func()) {
 	refused := &refusals{
 		queue: topology.UnroutableName(q.Topology.Name), probe: q.probe, tries: map[uint64]int{},
@@ -314,7 +315,7 @@ func (q *failedQueue) handler(
 	if q.delay != nil {
 		return &delayHandler{
 			rules: retry.NewDelayRules(q.Topology, *q.delay, out.FrameMax()), delay: *q.delay,
-			topology: q.Topology, trouble: q.trouble, probe: q.probe, unbound: q.shared.unbound, refused: refused,
+			topology: q.Topology, trouble: q.trouble, probe: q.probe, unbound: unbound, refused: refused,
 			tell: tell, alike: alike, show: q.shown,
 		}, func() {}
 	}

@@ -15,9 +15,9 @@ import (
 func (q *failedQueue) report(f relay.Finding) {
 	ctx := context.Background() // whatever ends now
 	said := q.shown(notify.Message{
-		ID: f.Delivery.MessageId, Key: f.Delivery.RoutingKey, Headers: f.Delivery.Headers, Error: f.Err.Error(),
+		ID: f.Delivery.MessageId, Key: f.Delivery.RoutingKey, Headers: f.Delivery.Headers,
 	})
-	log := q.trouble.With("queue", q.backoff.FailedQueue, "error", said.Error)
+	log := q.trouble.With("queue", q.backoff.FailedQueue, "error", q.masked(f.Err))
 	aboutMessage := log.With("message_id", said.ID, "routing_key", said.Key, "exchange", f.Exchange)
 	switch f.Kind {
 	case relay.NoRight:

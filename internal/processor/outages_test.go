@@ -121,3 +121,20 @@ func TestABrokerThatKeepsNoStatistics(t *testing.T) {
 	o.consuming(queue)
 	expect("the connection was lost", none, 2*time.Hour, false)
 }
+
+// Messages wait for an exchange for as long as it is missing, and for a while after that.
+func TestAnExchangeThatStaysMissing(t *testing.T) {
+	t.Parallel()
+	long := &shared{unavailable: map[string]time.Time{"events": time.Now().Add(-2 * bindTime)}}
+	u := &unavailable{failedQueue: &failedQueue{}, exchange: "events"}
+	if all := (unavailables{u}); !all.unbound("events", long) || all.unbound("other", long) {
+		t.Error("while it is missing, its messages do not wait")
+	}
+	u.available = true
+	if all := (unavailables{u}); all.unbound("events", long) {
+		t.Error("its messages wait long after it was created")
+	}
+	if long.sawUnavailable("events"); !(unavailables{}).unbound("events", long) {
+		t.Error("a queue that has connected since does not let its messages wait")
+	}
+}

@@ -147,6 +147,12 @@ func (all unavailables) has(exchange string) bool {
 	return slices.ContainsFunc(all, func(u *unavailable) bool { return u.exchange == exchange && u.lasts() })
 }
 
+// unbound reports whether an exchange may lack bindings: nothing can be published to it, or
+// nothing could until a short time ago, as any queue of the processor has seen.
+func (all unavailables) unbound(exchange string, s *shared) bool {
+	return all.has(exchange) || s.unbound(exchange)
+}
+
 // watch checks them until they are available or ctx ends.
 func (all unavailables) watch(ctx context.Context) {
 	var each sync.WaitGroup
