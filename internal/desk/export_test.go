@@ -143,19 +143,25 @@ type TargetQueue struct {
 	Idle  bool // messages, and no consumer
 	// Uncounted: the broker keeps no statistics of it.
 	Uncounted bool
+	// Delivered is how many messages it has delivered in all. Zero: Ready is what is left.
+	Delivered int64
 }
 
-// unread is what is left of a batch: all that is ready, but for a queue that is uncounted.
+// unread is what is left of a batch.
 func (q TargetQueue) unread(b *backlog) (int, error) {
-	if !q.Uncounted {
+	switch {
+	case q.Uncounted:
+		return b.unread(q.Ready, func() (int64, error) { return 0, management.ErrNoStatistics })
+	case q.Delivered > 0:
+		return b.unread(q.Ready, func() (int64, error) { return q.Delivered, nil })
+	default:
 		return q.Ready, nil
 	}
-	return b.unread(q.Ready, func() (int64, error) { return 0, management.ErrNoStatistics })
 }
 
 // Pace waits until a run may send, or, with batch, until the last one it has sent was read: of
 // several messages, or, with last, of all. It returns the first reason of a pause, and why the run
-// stops.
+// stops. The relay of a batch ends every ten minutes, and another one begins.
 func Pace(
 	ctx context.Context, o SendOptions, target Target, batch, last bool, now func() map[string]TargetQueue,
 ) (pause string, stop error) {
@@ -199,10 +205,14 @@ func Pace(
 		p.sent = p.messages
 	}
 	p.say = func() { pause = cmp.Or(pause, p.pausing) }
-	if batch {
-		p.gone(ctx)
-	} else {
+	if !batch {
 		p.room(ctx)
+		return pause, stop
+	}
+	for done := false; !done && ctx.Err() == nil; {
+		renewed, end := context.WithTimeout(ctx, 10*time.Minute)
+		done = p.gone(renewed) || renewed.Err() == nil
+		end()
 	}
 	return pause, stop
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -48,6 +47,11 @@ type pacer struct {
 	wake chan struct{}
 	// judged reports that consumers have read the last batch, and that it was listened to.
 	judged bool
+	// left is what backlogs returned for this batch; nil: it is not complete. Like lonelySince, it
+	// outlives a relay.
+	left func(context.Context) (counts, error)
+	// lonelySince is since when target queues have had messages and no consumer, while that is asked.
+	lonelySince map[string]time.Time
 
 	mu      sync.Mutex
 	sent    int // confirmed
@@ -146,7 +150,7 @@ func (p *pacer) run(ctx context.Context, admit chan<- struct{}) {
 				return
 			}
 			p.mu.Lock()
-			p.batch, p.inBatch = p.batch+1, 0
+			p.batch, p.inBatch, p.left = p.batch+1, 0, nil
 			p.mu.Unlock()
 		}
 		all := p.sentAll()
@@ -237,7 +241,6 @@ func (p *pacer) room(ctx context.Context) bool {
 	if p.o.MaxWaiting <= 0 {
 		return true
 	}
-	idleSince := map[string]time.Time{}
 	for {
 		has, err := p.waiting()
 		if err != nil {
@@ -245,10 +248,11 @@ func (p *pacer) room(ctx context.Context) bool {
 			return false
 		}
 		if has.total() <= p.o.MaxWaiting {
+			p.lonelySince = nil
 			p.pause("")
 			return true
 		}
-		idle, ok := p.lonely(has, idleSince, idleTime)
+		idle, ok := p.lonely(has, idleTime)
 		if !ok {
 			return false
 		}
@@ -325,14 +329,15 @@ func (p *pacer) sleep(ctx context.Context, t time.Duration) bool {
 // gone waits until the consumers of the target queues have read what the queues had when the batch
 // was sent.
 func (p *pacer) gone(ctx context.Context) bool {
-	backlogs := p.backlogs()
+	if p.left == nil {
+		p.left, p.lonelySince = p.backlogs(), nil
+	}
 	longest := idleTime
 	if p.named || p.sentAll() {
 		longest = 0
 	}
-	idleSince := map[string]time.Time{}
 	for {
-		left, err := backlogs(ctx)
+		left, err := p.left(ctx)
 		_, unseen := errors.AsType[stopped](err)
 		switch {
 		case ctx.Err() != nil, unseen && p.sentAll(): // nothing is left to send, and the result says so far
@@ -341,9 +346,10 @@ func (p *pacer) gone(ctx context.Context) bool {
 			p.stop(err)
 			return false
 		case left.total() == 0:
+			p.lonelySince = nil
 			return true
 		}
-		idle, ok := p.lonely(left, idleSince, longest)
+		idle, ok := p.lonely(left, longest)
 		switch {
 		case !ok:
 			return false
@@ -367,17 +373,17 @@ func (p *pacer) gone(ctx context.Context) bool {
 }
 
 // lonely returns what has tells of the queues that have had messages and no consumer for so long.
-// since is when that began, by queue; the caller keeps it. It reports false once the run has been
-// stopped.
-func (p *pacer) lonely(has counts, since map[string]time.Time, long time.Duration) (out counts, ok bool) {
+// It reports false once the run has been stopped.
+func (p *pacer) lonely(has counts, long time.Duration) (out counts, ok bool) {
 	idle, err := p.idle()
 	if err != nil {
 		p.stop(err)
 		return nil, false
 	}
-	maps.DeleteFunc(since, func(queue string, _ time.Time) bool { return !slices.Contains(idle, queue) })
+	since := map[string]time.Time{}
 	out = counts{}
 	for _, queue := range idle {
+		since[queue] = p.lonelySince[queue]
 		if since[queue].IsZero() {
 			since[queue] = time.Now()
 		}
@@ -385,5 +391,6 @@ func (p *pacer) lonely(has counts, since map[string]time.Time, long time.Duratio
 			out[queue] = has[queue]
 		}
 	}
+	p.lonelySince = since
 	return out, true
 }

@@ -1,6 +1,7 @@
 package desk_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,12 @@ func TestThePaceOfSeveralTargets(t *testing.T) {
 			},
 			pause: "waiting until the consumers of a and b have read 120 messages", after: 90 * time.Second,
 		},
+		"a batch in a queue that is never empty": {
+			batch: true,
+			now:   func(second int) queues { return queues{"a": {Ready: 900, Delivered: 1 + int64(second)}} },
+			pause: "waiting until the consumers of a have read 900 messages",
+			after: 900*time.Second + management.StatisticsLag,
+		},
 		"a batch that one does not read": {
 			batch: true,
 			now:   func(second int) queues { return queues{"a": idle(5), "b": ready(max(0, 3-second))} },
@@ -96,7 +103,9 @@ func TestThePaceOfSeveralTargets(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				now := func() queues { return tc.now(int(time.Since(began).Seconds())) }
-				pause, err := desk.Pace(t.Context(), desk.SendOptions{MaxWaiting: 1000}, tc.target, tc.batch, tc.last, now)
+				ctx, end := context.WithTimeout(t.Context(), 2*time.Hour)
+				defer end()
+				pause, err := desk.Pace(ctx, desk.SendOptions{MaxWaiting: 1000}, tc.target, tc.batch, tc.last, now)
 				stop := ""
 				if err != nil {
 					stop = err.Error()

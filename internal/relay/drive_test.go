@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -246,6 +247,19 @@ func TestDriveMakesOnePass(t *testing.T) {
 	}
 }
 
+// watched is a source whose cancellation another goroutine may ask for.
+type watched struct {
+	relay.Source
+
+	mu sync.Mutex
+}
+
+func (w *watched) Canceled() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.Source.Canceled()
+}
+
 // RabbitMQ 4.3 cancels a consumer of a quorum queue that has not acknowledged in time, and delivers
 // anew what it had. A drive that waits for its admission meanwhile publishes none of it twice.
 func TestDriveIsCanceledWhileItWaits(t *testing.T) {
@@ -255,7 +269,7 @@ func TestDriveIsCanceledWhileItWaits(t *testing.T) {
 		t.Skip("the broker closes the channel there")
 	}
 	const queue, n = "slow", 20
-	args := amqp091.Table{"x-queue-type": "quorum", "x-consumer-timeout": int32(1000)}
+	args := amqp091.Table{"x-queue-type": "quorum", "x-consumer-timeout": int32(3000)}
 	if _, err := s.ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
 		t.Fatal(err)
 	}
@@ -264,21 +278,22 @@ func TestDriveIsCanceledWhileItWaits(t *testing.T) {
 		messages = append(messages, amqp091.Publishing{MessageId: fmt.Sprint(i), Body: []byte("b")})
 	}
 	brokertest.PublishConfirmed(t, s.ch, "", queue, messages...)
-	eyes := s.target.Channel(t)
 	d := s.drive(t)
 	d.Queue = queue
 	var taken atomic.Int32
-	waited := false
 	s.each = func(string) { taken.Add(1) }
 	var admit chan struct{}
-	d.Start = func(r *relay.Relay) { admit = make(chan struct{}); r.Admit = admit }
+	var source *watched
+	canceled := false
+	d.Start = func(r *relay.Relay) {
+		admit, source = make(chan struct{}), &watched{Source: r.Source}
+		r.Admit, r.Source = admit, source
+	}
 	d.Meanwhile = func(ctx context.Context) error {
 		for ctx.Err() == nil {
-			if !waited && taken.Load() > 2 {
-				waited = true
-				brokertest.Eventually(t, "the broker to take the others back", func() bool {
-					return brokertest.Ready(t, eyes, queue) > n-10
-				})
+			for !canceled && taken.Load() > 2 && ctx.Err() == nil {
+				canceled = source.Canceled()
+				<-time.After(10 * time.Millisecond)
 			}
 			select {
 			case admit <- struct{}{}:
@@ -287,7 +302,7 @@ func TestDriveIsCanceledWhileItWaits(t *testing.T) {
 		}
 		return nil
 	}
-	if err := within(t, func() error { return d.Run(t.Context()) }); err != nil || !waited || len(s.passes) < 2 {
+	if err := within(t, func() error { return d.Run(t.Context()) }); err != nil || !canceled || len(s.passes) < 2 {
 		t.Errorf("%v after %d passes", err, len(s.passes))
 	}
 	if got := brokertest.Ready(t, s.ch, "to"); got != n {

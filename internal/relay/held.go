@@ -101,9 +101,8 @@ func (l *loop) look(now time.Time) error {
 // waitsLonger reports whether a message waits unacknowledged for longer than d, or may: while
 // nothing is admitted, messages wait that were delivered and not taken in.
 func (l *loop) waitsLonger(now time.Time, d time.Duration) bool {
-	longer := func(jobs []*job) bool { return len(jobs) > 0 && now.Sub(jobs[0].taken) > d }
 	waits := len(l.jobs) > 0 && (l.jobs[0].held || l.jobs[0].refusals > 0)
-	return waits && longer(l.jobs) || longer(l.behind) || l.paused() && now.Sub(l.pausedSince) > d
+	return waits && now.Sub(l.jobs[0].taken) > d || l.paused() && now.Sub(l.pausedSince) > d
 }
 
 // ended returns how the Run ended.
