@@ -93,10 +93,17 @@ func (f *Filter) Matches(v View) (bool, error) {
 }
 
 // Match reports whether the expression is true for a message. It is not if the expression asks for
-// what is masked or hidden in the message, which no message is chosen for: then masked is true. It
-// fails if the expression costs too much for this message, or calls now() without a time.
+// what is masked or hidden in the message, or is true only as the shown part of a text lacks
+// something: then masked is true, as no message is chosen for that. It fails if the expression costs too much for this message, or calls now() without a time.
 func (f *Filter) Match(v View) (matched, masked bool, err error) {
-	result, err := f.value(v)
+	s := &state{masked: v.Masked}
+	result, err := f.value(v, s)
+	if err == nil && result == true && s.doubted { // it must be true whatever the masked parts of texts are
+		result, err = f.value(v, &state{masked: true, otherwise: true})
+		if err == nil && result != true {
+			err = errMasked
+		}
+	}
 	if errors.Is(err, errMasked) || v.Masked && result == redact.Mask {
 		return false, true, nil
 	}
@@ -105,9 +112,10 @@ func (f *Filter) Match(v View) (matched, masked bool, err error) {
 }
 
 // value evaluates the expression.
-func (f *Filter) value(v View) (any, error) {
+func (f *Filter) value(v View, s *state) (any, error) {
 	machine := vm.VM{MemoryBudget: filterValues}
-	result, err := machine.Run(f.program, ask(v, &state{now: f.now, work: filterWork, masked: v.Masked}))
+	s.now, s.work = f.now, filterWork
+	result, err := machine.Run(f.program, ask(v, s))
 	if errors.Is(err, errMasked) {
 		return nil, errMasked
 	}

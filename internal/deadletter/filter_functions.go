@@ -29,35 +29,54 @@ type state struct {
 	work int
 	// masked: rules mask a part of the message.
 	masked bool
+	// doubted: a comparison came out as it did for what is shown of a text, which is not all of it.
+	doubted bool
+	// otherwise: such comparisons come out the other way.
+	otherwise bool
 }
 
 // shown fails with errMasked if a value is masked, or has in it what is.
 func (s *state) shown(v any) error {
+	hidden, err := s.has(v, func(text string) bool { return text == redact.Mask })
+	if hidden {
+		return errMasked
+	}
+	return err
+}
+
+// partly reports whether a part of a value is masked.
+func (s *state) partly(v any) (bool, error) {
+	return s.has(v, func(text string) bool { return strings.Contains(text, redact.Mask) })
+}
+
+// has reports whether a value is a text of a kind, or has one in it.
+func (s *state) has(v any, is func(string) bool) (found bool, err error) {
 	if !s.masked {
-		return nil
+		return false, nil
 	}
 	if err := s.charge(1); err != nil {
-		return err
+		return false, err
 	}
 	switch v := v.(type) {
 	case string:
-		if v == redact.Mask {
-			return errMasked
-		}
+		return is(v), nil
 	case []any:
 		for _, inside := range v {
-			if err := s.shown(inside); err != nil {
-				return err
+			if found, err = s.has(inside, is); found || err != nil {
+				return found, err
 			}
 		}
 	case map[string]any:
-		for _, inside := range v {
-			if err := s.shown(inside); err != nil {
-				return err
+		for key, inside := range v {
+			if is(key) {
+				return true, nil
+			}
+			if found, err = s.has(inside, is); found || err != nil {
+				return found, err
 			}
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // charge takes from the work that is left. Comparing, searching and copying a text costs its
@@ -194,7 +213,11 @@ func operators() map[string]func(*state, []any) (any, error) {
 				return nil, err
 			}
 			result := compare(op, args[0], args[1])
-			return result, s.sure(op, args[0], args[1], result)
+			if err := s.sure(op, args[0], args[1], result); err != nil {
+				return nil, err
+			}
+			doubtful, err := s.doubts(op, args[0], args[1], result)
+			return result != (doubtful && s.otherwise), err
 		}
 	}
 	for _, op := range []string{"+", "-", "*", "/", "%"} {
@@ -221,6 +244,35 @@ func (s *state) sure(op string, a, b any, result bool) error {
 	default:
 		return nil
 	}
+}
+
+// doubts reports whether a comparison may come out otherwise for the whole text of which a part is
+// masked: what is shown of it may have what was asked for, or not have it, but not both.
+func (s *state) doubts(op string, a, b any, result bool) (bool, error) {
+	switch op {
+	case "!=":
+		result = !result
+	case "<", "<=", ">", ">=":
+		result = false
+	case "in":
+		if table, is := b.(map[string]any); is { // it asks for a key
+			var keys []any
+			for key := range table {
+				keys = append(keys, key)
+			}
+			b = keys
+		}
+	}
+	if result {
+		return false, nil
+	}
+	for _, v := range []any{a, b} {
+		doubtful, err := s.partly(v)
+		if s.doubted = s.doubted || doubtful; doubtful || err != nil {
+			return doubtful, err
+		}
+	}
+	return false, nil
 }
 
 // cost returns what it costs to read a value.

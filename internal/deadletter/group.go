@@ -75,7 +75,7 @@ func ParseBy(s string) (By, error) {
 			return By{}, fmt.Errorf("cannot group by %q: %w", s, err)
 		}
 		value := func(v View) any {
-			found, err := path.value(v)
+			found, err := path.value(v, &state{masked: v.Masked})
 			if err != nil {
 				return nil
 			}
