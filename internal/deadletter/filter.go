@@ -94,7 +94,8 @@ func (f *Filter) Matches(v View) (bool, error) {
 
 // Match reports whether the expression is true for a message. It is not if the expression asks for
 // what is masked or hidden in the message, or is true only as the shown part of a text lacks
-// something: then masked is true, as no message is chosen for that. It fails if the expression costs too much for this message, or calls now() without a time.
+// something: then masked is true, as no message is chosen for that. It fails if the expression
+// costs too much for this message, or calls now() without a time.
 func (f *Filter) Match(v View) (matched, masked bool, err error) {
 	s := &state{masked: v.Masked}
 	result, err := f.value(v, s)

@@ -97,7 +97,7 @@ func (r *Runner) cutoverBack(ctx context.Context, moves []Move) error {
 			}
 			r.mu.Lock()
 			r.rebound[m.New] = r.rebound[m.New] || step.Doubled
-			err = r.unbinds(step, m.New, "abort")
+			err = r.unbinds(state, step, m.New, "abort")
 			r.mu.Unlock()
 			if err != nil {
 				return nil, err

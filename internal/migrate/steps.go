@@ -84,7 +84,7 @@ func (r *Runner) nextStep(m Move, state topology.State) (cutoverStep, error) {
 		r.Report("cutover: the legacy queue %s was bound again %s: until %s, messages that match this binding come to both queues",
 			m.Legacy, since, clock(looked))
 	}
-	return step, r.unbinds(step, m.Legacy, "migrate")
+	return step, r.unbinds(state, step, m.Legacy, "migrate")
 }
 
 // rebinding is since when a service binds a queue again and again that messages leave, and when
@@ -92,13 +92,17 @@ func (r *Runner) nextStep(m Move, state topology.State) (cutoverStep, error) {
 type rebinding struct{ first, last time.Time }
 
 // unbinds fails if a step has to unbind a queue that a service has bound again and again for longer
-// than the run waits: each time before the run could have come to its end. What came by the binding
-// is in the queue, and the next run of the command moves it. The caller holds r.mu.
-func (r *Runner) unbinds(step cutoverStep, queue, command string) error {
+// than the run waits: each time before the run could have come to its end, for which it also waits
+// until the feeders of the queue are empty. What came by the binding is in the queue, and the next
+// run of the command moves it. The caller holds r.mu.
+func (r *Runner) unbinds(state topology.State, step cutoverStep, queue, command string) error {
 	if !step.Unbinds {
 		return nil
 	}
 	quiet, now := r.Idle+leastStuck, time.Now()
+	if len(feeders(state, queue)) > 0 {
+		quiet += r.Wait
+	}
 	seen := r.rebinds[queue]
 	if now.Sub(seen.last) > quiet {
 		seen.first = now
