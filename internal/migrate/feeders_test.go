@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -169,29 +170,54 @@ func TestHomeMadeRetryQueueInUse(t *testing.T) {
 	s.collect(t, "new", 2)
 }
 
+// comeBack rejects the messages of a retry queue, one after the other with a pause: they leave it
+// as if their time were over, by no clock. stop rejects those that are left at once.
+func (s *stage) comeBack(t *testing.T, queue string, pause time.Duration) (stop func()) {
+	t.Helper()
+	ch := s.target.Channel(t)
+	one := func() bool {
+		d, ok, err := ch.Get(queue, false)
+		return err == nil && ok && d.Reject(false) == nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for one() {
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
 // Retries that come back for longer than --wait are not taken for messages of a publisher that uses
 // the name of the legacy queue.
 func TestHomeMadeRetryQueueReturnsLater(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	const n, ttl = 16, 8 * time.Second
+	const n = 500
 	s := newStage(t, "classic", amqp091.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "old.wait"})
-	s.homeMade(t, "classic", ttl, "old.wait")
+	s.homeMade(t, "classic", time.Hour, "old.wait")
 	s.fill(t, n, 10)
 	s.cutOver(t)
-	for range n {
-		s.rejectAll(t, "old", 1)
-		wait(t, ttl/n)
-	}
+	s.rejectAll(t, "old", n)
+	stop := s.comeBack(t, "old.wait", 100*time.Millisecond)
 	s.until(t, migrate.Drain) // they do not keep it
 	r := s.cautious(t)
-	r.Wait = time.Second
+	r.Idle, r.Wait = 3*time.Second, time.Second // a slow broker is quiet for a while, too
 	err := r.Run(t.Context())
 	if !errors.Is(err, migrate.ErrWaiting) || strings.Contains(err.Error(), "publisher") ||
 		!strings.Contains(err.Error(), "messages still come back to old by its name from old.wait") ||
-		!strings.HasSuffix(err.Error(), "run it again, or with --wait 2m") {
+		!strings.HasSuffix(err.Error(), "run it again, or with --wait 2h2m") {
 		t.Errorf("it ends with %v", err)
 	}
+	stop()
 	if err := s.cautious(t).Run(t.Context()); err != nil || s.exists(t, "old") {
 		t.Errorf("the next one ends with %v", err)
 	}
