@@ -265,7 +265,7 @@ func holdingError(m Move, list []survey.Feeder) error {
 	return nil
 }
 
-// openError says which feeder can still get messages for the legacy queue, though none are in it.
+// openError says which feeder can still get messages for the legacy queue, also if none are in it.
 func openError(m Move, list []survey.Feeder) error {
 	for _, f := range list {
 		if len(f.Open) > 0 {

@@ -197,17 +197,17 @@ func (s *stage) comeBack(t *testing.T, queue string, pause time.Duration) (stop 
 }
 
 // Retries that come back for longer than --wait are not taken for messages of a publisher that uses
-// the name of the legacy queue.
+// the name of the legacy queue. Where others can put messages there too, these never end.
 func TestHomeMadeRetryQueueReturnsLater(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	const n = 500
+	const n = 500 // for more than a minute
 	s := newStage(t, "classic", amqp091.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "old.wait"})
 	s.homeMade(t, "classic", time.Hour, "old.wait")
 	s.fill(t, n, 10)
 	s.cutOver(t)
 	s.rejectAll(t, "old", n)
-	stop := s.comeBack(t, "old.wait", 100*time.Millisecond)
+	stop := s.comeBack(t, "old.wait", 150*time.Millisecond)
 	s.until(t, migrate.Drain) // they do not keep it
 	r := s.cautious(t)
 	r.Idle, r.Wait = 3*time.Second, time.Second // a slow broker is quiet for a while, too
@@ -216,6 +216,17 @@ func TestHomeMadeRetryQueueReturnsLater(t *testing.T) {
 		!strings.Contains(err.Error(), "messages still come back to old by its name from old.wait") ||
 		!strings.HasSuffix(err.Error(), "run it again, or with --wait 2h2m") {
 		t.Errorf("it ends with %v", err)
+	}
+	ch := s.target.Channel(t)
+	if err := ch.QueueBind("old.wait", "late", "d", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Run(t.Context()); !errors.Is(err, migrate.ErrWaiting) ||
+		!strings.Contains(err.Error(), "can still get messages: the exchange d routes messages to it") {
+		t.Errorf("while an exchange leads to it, it ends with %v", err)
+	}
+	if err := ch.QueueUnbind("old.wait", "late", "d", nil); err != nil {
+		t.Fatal(err)
 	}
 	stop()
 	if err := s.cautious(t).Run(t.Context()); err != nil || s.exists(t, "old") {

@@ -174,7 +174,8 @@ func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) er
 }
 
 // whoSends returns err, or in place of errComing why messages come that no publisher has sent to
-// the name of the legacy queue: the drain has noted none, so feeders return them.
+// the name of the legacy queue: the drain has noted none, so they come from feeders. Where
+// others can put messages there, these do not end, however long migrate waits.
 func (r *Runner) whoSends(ctx context.Context, m Move, h *mover, err error) error {
 	if !errors.Is(err, errComing) || r.Until == Drain || h.watched.noted {
 		return err
@@ -183,6 +184,9 @@ func (r *Runner) whoSends(ctx context.Context, m Move, h *mover, err error) erro
 	list := feeders(state, m.Legacy)
 	if failed != nil || len(list) == 0 {
 		return err
+	}
+	if open := openError(m, list); open != nil {
+		return open
 	}
 	fed := &fedError{text: fmt.Sprintf("messages still come back to %s by its name from %s", m.Legacy, names(list))}
 	if ttl := within(list); ttl > 0 {
