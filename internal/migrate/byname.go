@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -45,7 +46,8 @@ type byNameWatch struct {
 	through []string         // the queues whose dead letters come to the queue, and need no publisher for it
 	mark    topology.Binding // what notes it
 	bind    func(topology.Binding) error
-	noted   bool
+	noted   bool        // the broker has the mark, of this drain or of an earlier one
+	seen    atomic.Bool // a message of a publisher has come to this drain
 }
 
 func (m Move) watchLegacy(state topology.State) *byNameWatch {
@@ -86,13 +88,16 @@ func (w *byNameWatch) addFeeders(state topology.State) {
 // name may be moved only once the broker has the mark: a run that is killed afterwards, or that was
 // asked to stop after the drain, would leave nothing by which the next one knows of the publisher.
 func (w *byNameWatch) notes(d amqp091.Delivery) error {
-	if w.noted || !w.isByName(d) {
+	if w.seen.Load() || !w.isByName(d) {
 		return nil
 	}
-	if err := w.bind(w.mark); err != nil {
-		return fmt.Errorf("note that publishers send to %s by its name: %w", text.Name(w.queue), err)
+	if !w.noted {
+		if err := w.bind(w.mark); err != nil {
+			return fmt.Errorf("note that publishers send to %s by its name: %w", text.Name(w.queue), err)
+		}
+		w.noted = true
 	}
-	w.noted = true
+	w.seen.Store(true)
 	return nil
 }
 

@@ -33,6 +33,8 @@ type drainLimits struct {
 	// wait is how long it goes on while messages still come, once the backlog is moved:
 	// the messages that waited when it began.
 	wait time.Duration
+	// quits says that it does not wait for the end of what publishers send to the queue by its name.
+	quits bool
 	// stuck is how long it goes on while the successor accepts nothing.
 	stuck time.Duration
 	// bound reports whether the queue has bindings, which ends the drain. Nil: it may have.
@@ -53,6 +55,14 @@ type drainLimits struct {
 	prefetch int
 	// byName notes what publishers sent to the queue by its name. Nil: that is not noted.
 	byName *byNameWatch
+}
+
+// forComing returns how long the drain goes on while messages still come.
+func (l drainLimits) forComing() time.Duration {
+	if l.quits && l.byName.seen.Load() {
+		return 0
+	}
+	return l.wait
 }
 
 // Why a drain ends early.
@@ -200,7 +210,7 @@ func (h *mover) watch(ctx context.Context, backlog int64, limits drainLimits) er
 	var since time.Time  // when the backlog was moved
 	var asked time.Time  // when the feeders were first checked
 	looked := time.Now() // for bindings
-	late := func(since time.Time) bool { return time.Since(since) > limits.wait+limits.idle }
+	late := func(since time.Time) bool { return time.Since(since) > limits.forComing()+limits.idle }
 	for {
 		if limits.bound != nil && time.Since(looked) >= lookEvery {
 			if limits.bound(ctx) {

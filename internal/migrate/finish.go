@@ -174,10 +174,10 @@ func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) er
 }
 
 // whoSends returns err, or in place of errComing why messages come that no publisher has sent to
-// the name of the legacy queue: the drain has noted none, so they come from feeders. Where
+// the name of the legacy queue: the drain has seen none of these, so they come from feeders. Where
 // others can put messages there, these do not end, however long migrate waits.
 func (r *Runner) whoSends(ctx context.Context, m Move, h *mover, err error) error {
-	if !errors.Is(err, errComing) || r.Until == Drain || h.watched.noted {
+	if !errors.Is(err, errComing) || r.Until == Drain || h.watched.seen.Load() {
 		return err
 	}
 	state, failed := r.inspect(ctx)

@@ -69,9 +69,10 @@ func (r *Runner) forward(ctx context.Context, m Move, why string) error {
 //
 // While the broker forwards, it cannot be seen whether messages come. So the forwarder is
 // paused: the policy stays, and lets the queue hold messages, which the drain moves and
-// counts. If a message comes, the forwarder resumes at once, and forwards what has come
-// meanwhile. If migrate is killed, messages wait in the queue until the next run, which
-// finds the paused forwarder: nothing is lost at any moment.
+// counts. If a publisher's message comes, the forwarder resumes at once, and forwards what has
+// come meanwhile. For what feeders return it stays paused, up to --wait. If migrate is killed,
+// messages wait in the queue until the next run, which finds the paused forwarder: nothing is
+// lost at any moment.
 func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 	state, err := r.inspect(ctx)
 	if err != nil {
@@ -143,12 +144,14 @@ func (r *Runner) watchForwarder(ctx context.Context, m Move, h *mover, state top
 	if err != nil {
 		return "", err
 	}
-	// A message that comes ends it at once, but for feeders it waits as a drain does.
-	limits.idle, limits.fedWait, limits.stuck = r.Idle, r.Wait, max(r.Wait, leastStuck)
+	// A message of a publisher ends it at once, but for feeders it waits as a drain does.
+	limits.idle, limits.wait, limits.fedWait, limits.stuck = r.Idle, r.Wait, r.Wait, max(r.Wait, leastStuck)
+	limits.byName, limits.quits = m.watchLegacy(state), true
 	var closes func()
 	limits.feeders, closes = r.feedersEmpty(m, h)
 	defer closes()
 	_, err = r.drain(ctx, m, h, limits)
+	err = r.whoSends(ctx, m, h, err)
 	fed, isFed := errors.AsType[*fedError](err)
 	switch {
 	case isFed && fed.advice != "":

@@ -129,6 +129,69 @@ func TestForwarderNextToARetryQueue(t *testing.T) {
 	s.goOn(t, "stays-0")
 }
 
+// retrying makes a forwarder of which n retries wait in old.wait. It returns a runner with consent,
+// and what it says.
+func (s *stage) retrying(t *testing.T, n int) (*migrate.Runner, *strings.Builder) {
+	t.Helper()
+	s.homeMade(t, "classic", time.Hour, "old.first", "old.wait")
+	s.forwarding(t, time.Second)()
+	s.count(t, "new")
+	r, said := s.listen(t)
+	r.Idle = 3 * time.Second // a slow broker is quiet for a while, too
+	brokertest.Eventually(t, "statistics that tell of no message", func() bool {
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(said.String(), "once no publisher sends to its name any more")
+	}, said)
+	brokertest.Fill(t, s.target.Confirming(t), "", "old.first", n, 10)
+	s.rejectAll(t, "old.first", n)
+	r.Allow = plan.Allow(topology.DropsRouting)
+	return r, said
+}
+
+// A forwarder waits for what is in a retry queue: a message that comes back does not end that.
+func TestForwarderAwaitsRetries(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	r, said := s.retrying(t, 1)
+	r.Wait = time.Minute
+	report := r.Report
+	r.Report = func(format string, args ...any) {
+		report(format, args...)
+		if strings.HasPrefix(format, "retire: waiting up to") { // the queue no longer forwards
+			s.rejectAll(t, "old.wait", 1)
+		}
+	}
+	if err := r.Run(t.Context()); err != nil || s.exists(t, "old") {
+		t.Errorf("it ends with %v:\n%s", err, said)
+	}
+	if got := s.count(t, "new"); len(got) != 1 {
+		t.Errorf("%v came", got)
+	}
+}
+
+// A forwarder to which retries come back for longer than --wait stays, and migrate says why.
+func TestForwarderGetsRetriesForLong(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	r, said := s.retrying(t, 200)
+	r.Wait = 0
+	report := r.Report
+	r.Report = func(format string, args ...any) {
+		report(format, args...)
+		if strings.HasSuffix(format, "to see whether a message still comes to it") {
+			s.comeBack(t, "old.wait", 100*time.Millisecond)
+		}
+	}
+	if err := r.Run(t.Context()); err != nil || !strings.Contains(said.String(),
+		"retire: old keeps forwarding to new, as messages still come back to old by its name from old.first, old.wait; run migrate again, or with --wait 4h2m\n") {
+		t.Errorf("it ends with %v:\n%s", err, said)
+	}
+}
+
 // A forwarder whose policy, or whose queue, is gone when its turn comes, because an earlier attempt
 // got so far, is migrated to its end.
 func TestForwarderIsGone(t *testing.T) {

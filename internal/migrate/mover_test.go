@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -107,6 +108,25 @@ func TestByNameIsNotedBeforeTheMove(t *testing.T) {
 			if held != (tc.byName && fails) || bound > 1 || (bound == 1) != tc.byName || (h.unnoted.Load() != nil) != held {
 				t.Errorf("%s, bind fails %t: held %t, bound %d times", name, fails, held, bound)
 			}
+			if watch.seen.Load() != (tc.byName && !fails) {
+				t.Errorf("%s, bind fails %t: seen %t", name, fails, watch.seen.Load())
+			}
 		}
+	}
+}
+
+// A forwarder does not wait for the end of what a publisher sends, also if an earlier drain has
+// noted that. It waits for what feeders return.
+func TestForwarderQuitsForPublishers(t *testing.T) {
+	t.Parallel()
+	watch := Move{Legacy: "old"}.watchLegacy(topology.State{})
+	watch.noted, watch.feeders = true, []string{"wait"}
+	limits := drainLimits{wait: time.Minute, quits: true, byName: watch}
+	returned := amqp091.Table{"x-death": []any{amqp091.Table{"queue": "wait"}, amqp091.Table{"queue": "old"}}}
+	if err := watch.notes(amqp091.Delivery{Headers: returned}); err != nil || limits.forComing() != time.Minute {
+		t.Errorf("after a retry it waits %s: %v", limits.forComing(), err)
+	}
+	if err := watch.notes(amqp091.Delivery{RoutingKey: "old"}); err != nil || limits.forComing() != 0 {
+		t.Errorf("after a message of a publisher it waits %s: %v", limits.forComing(), err)
 	}
 }
