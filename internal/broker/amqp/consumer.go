@@ -102,7 +102,17 @@ func (s *Consumer) Ack(tag uint64, multiple bool) error {
 	s.acks++
 	err := s.ch.Ack(tag, multiple)
 	s.gate.Release(tag, multiple)
-	return err
+	return s.ended(err)
+}
+
+// ended returns why a request on the channel failed. Of a channel that has ended the library says
+// only that, or what became of the write. The reason tells callers whether to try again.
+func (s *Consumer) ended(err error) error {
+	said, is := errors.AsType[*amqp091.Error](err)
+	if err == nil || is && said != amqp091.ErrClosed {
+		return explainChannel(err)
+	}
+	return reason(s.closed)
 }
 
 // Forget marks the memory of a delivery as free. The delivery is not acknowledged.
@@ -112,14 +122,14 @@ func (s *Consumer) Forget(tag uint64) { s.gate.Release(tag, false) }
 // returns those that it has not returned yet.
 func (s *Consumer) Cancel() error {
 	defer s.gate.Lift()() // the answer may be behind deliveries
-	return s.ch.Cancel(s.tag, false)
+	return s.ended(s.ch.Cancel(s.tag, false))
 }
 
 // Stop ends the subscription too, and discards what Deliveries has not returned yet: the broker
 // redelivers it.
 func (s *Consumer) Stop() error {
 	s.gate.Drop()
-	return s.ch.Cancel(s.tag, false)
+	return s.ended(s.ch.Cancel(s.tag, false))
 }
 
 // Get fetches one ready message, after the subscription. It reports false if the broker has none.
@@ -159,7 +169,7 @@ func (s *Consumer) Settle() error {
 	} else if err != nil {
 		return err
 	}
-	return s.ch.Cancel(s.tag, false)
+	return s.ended(s.ch.Cancel(s.tag, false))
 }
 
 // Close ends the channel: the broker redelivers what is not acknowledged.

@@ -260,12 +260,15 @@ func equal(m pending, r amqp091.Return) bool {
 func (p *Publisher) Close() error { return p.ch.Close() }
 
 // Err returns why the channel was closed.
-func (p *Publisher) Err() error {
-	// The library reports the reason just after it has closed the channel.
+func (p *Publisher) Err() error { return reason(p.closed) }
+
+// reason returns why a channel was closed. The library reports it just after it has closed the
+// channel.
+func reason(closed <-chan *amqp091.Error) error {
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	select {
-	case e := <-p.closed:
+	case e := <-closed:
 		if e != nil {
 			return explainChannel(e)
 		}

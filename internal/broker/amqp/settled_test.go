@@ -100,6 +100,34 @@ func TestAQueueLosesWhatAConsumerAcknowledges(t *testing.T) {
 	}
 }
 
+// A request of a consumer that meets the end of the connection says so, and can be tried again on
+// another one.
+func TestAConsumerSaysThatItsConnectionEnded(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	target := brokertest.VHost(t)
+	queue, _ := filled(t, target, 1, nil)
+	through, proxy := brokertest.NewProxy(t, target)
+	for name, request := range map[string]func(*amqp.Consumer, uint64) error{
+		"ack":    func(s *amqp.Consumer, tag uint64) error { return s.Ack(tag, false) },
+		"cancel": func(s *amqp.Consumer, _ uint64) error { return s.Cancel() },
+		"stop":   func(s *amqp.Consumer, _ uint64) error { return s.Stop() },
+	} {
+		source, err := dial(t, through).Consume(queue, 1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tag := (<-source.Deliveries()).DeliveryTag
+		proxy.Cut()
+		for err == nil {
+			err = request(source, tag) // the first acknowledgements may be written before the end is read
+		}
+		if _, closed := errors.AsType[*amqp.ClosedError](err); !closed || !errors.Is(err, broker.ErrUnreachable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A Holder whose connection ends before it gives back says that the queue may have all messages.
 func TestAHolderSaysThatAcknowledgementsMayBeLost(t *testing.T) {
 	t.Parallel()
