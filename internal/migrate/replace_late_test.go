@@ -80,6 +80,9 @@ func onFrame(t *testing.T, target brokertest.Target, text string, meet func(serv
 	})
 }
 
+// basicAck is a frame's length and its method, before the number of the message.
+const basicAck = "\x00\x00\x00\x0d\x00\x3c\x00\x50"
+
 // The methods of AMQP before the name of a queue.
 const (
 	queueDeclare = "\x00\x32\x00\x0a\x00\x00"
