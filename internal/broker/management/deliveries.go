@@ -3,13 +3,7 @@ package management
 import (
 	"context"
 	"encoding/json"
-	"net/url"
-	"regexp"
 	"slices"
-	"strconv"
-	"strings"
-
-	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // Deliveries are what the statistics of a queue count.
@@ -25,50 +19,40 @@ type Deliveries struct {
 	Consumers, Messages int64
 }
 
-// longestFilter is how many bytes a regular expression that chooses queues has at most. RabbitMQ
-// refuses one of more than 1,024 since 4.2.6 and 4.3.0 (rabbit_mgmt_util), and paths of 8,000.
-const longestFilter = 1000
+// manyQueues is how many queues Deliveries reads one by one at most. It is called every 5 seconds,
+// also in virtual hosts with thousands of other queues. Among 5,000 queues (3.10.8, 4.0.5, 4.3.6) a
+// queue takes a millisecond, the list of all one to four seconds, and a filter for 40 names half a
+// second, for 130 more than two. RabbitMQ refuses filters of more than 1,024 bytes since 4.2.6 and
+// 4.3.0 (rabbit_mgmt_util).
+const manyQueues = 400
 
-// longestPage is how many queues RabbitMQ lists in a page at most.
-const longestPage = 500
+// deliveryColumns are those that Deliveries reads.
+const deliveryColumns = "?columns=name,consumers,messages," +
+	"message_stats.deliver_get,message_stats.ack,message_stats.publish"
 
-// Deliveries reads what is counted of these queues, in one request. Those that do not exist are not
-// in the result. The numbers are up to 10 seconds late.
+// Deliveries reads what is counted of these queues. Those that do not exist are not in the result.
+// The numbers are up to 10 seconds late.
 func (m *Client) Deliveries(ctx context.Context, queues []string) (map[string]Deliveries, error) {
-	type row struct {
-		Name      string          `json:"name"`
-		Consumers int64           `json:"consumers"`
-		Messages  int64           `json:"messages"`
-		Stats     json.RawMessage `json:"message_stats"` // an empty list, if there are none
-	}
-	var list []row
-	path := "queues/" + url.PathEscape(m.vhost) +
-		"?columns=name,consumers,messages,message_stats.deliver_get,message_stats.ack,message_stats.publish"
-	filter := "^(" + strings.Join(text.Each(queues, regexp.QuoteMeta), "|") + ")$"
-	var err error
-	if len(filter) > longestFilter || len(queues) > longestPage {
-		err = m.get(ctx, &list, path)
-	} else {
-		page := struct {
-			Items *[]row `json:"items"`
-		}{&list}
-		err = m.get(ctx, &page, path+"&page=1&page_size="+strconv.Itoa(longestPage)+
-			"&use_regex=true&name="+url.QueryEscape(filter))
-	}
+	list, err := m.statistics(ctx, queues, manyQueues, deliveryColumns)
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]Deliveries{}
-	for _, r := range list {
+	for _, s := range list {
+		if !slices.Contains(queues, s.Name) {
+			continue
+		}
 		var stats struct {
 			Delivered    int64 `json:"deliver_get"`
 			Acknowledged int64 `json:"ack"`
 			Published    int64 `json:"publish"`
 		}
-		_ = json.Unmarshal(r.Stats, &stats)
-		if slices.Contains(queues, r.Name) {
-			out[r.Name] = Deliveries{stats.Delivered, stats.Acknowledged, stats.Published, r.Consumers, r.Messages}
+		_ = json.Unmarshal(s.Traffic, &stats)
+		d := Deliveries{stats.Delivered, stats.Acknowledged, stats.Published, 0, s.Messages}
+		if s.Consumers != nil {
+			d.Consumers = *s.Consumers
 		}
+		out[s.Name] = d
 	}
 	return out, nil
 }

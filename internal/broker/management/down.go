@@ -33,7 +33,7 @@ func (m *Client) down(ctx context.Context, l listing) ([]string, error) {
 	listed := in(l.queues)
 	var out []string
 	for _, b := range l.bindings {
-		if b.DestinationType == "queue" && !listed(b.Destination) && !dots(b.Destination) {
+		if b.DestinationType == "queue" && !listed(b.Destination) && !unaddressable(b.Destination) {
 			out = append(out, b.Destination)
 		}
 	}

@@ -117,7 +117,9 @@ type listing struct {
 // The lists are read at the same time, not at one moment: an object that is created or deleted
 // meanwhile may be in one of them only.
 func (m *Client) Inspect(ctx context.Context) (topology.State, error) {
-	return m.inspect(ctx, m.Begin(ctx), m.listStatistics)
+	return m.inspect(ctx, m.Begin(ctx), func(ctx context.Context) ([]statistic, error) {
+		return m.listStatistics(ctx, queueStatistics)
+	})
 }
 
 // InspectFor reads the same as Inspect, but statistics only of these queues. The consumers of the
@@ -127,7 +129,9 @@ func (m *Client) InspectFor(ctx context.Context, begun *Reading, queues []string
 	if begun == nil || begun.vhost != m.vhost {
 		begun = m.Begin(ctx)
 	}
-	return m.inspect(ctx, begun, func(ctx context.Context) ([]statistic, error) { return m.statistics(ctx, queues) })
+	return m.inspect(ctx, begun, func(ctx context.Context) ([]statistic, error) {
+		return m.statistics(ctx, queues, fewQueues, queueStatistics)
+	})
 }
 
 // ReadPolicies returns state with the policies that the virtual host has now. Which of them is in

@@ -24,6 +24,9 @@ type statistic struct {
 	// NextDue is when the first message that a quorum queue of 4.3 delays is due, in milliseconds. It
 	// is missing where there is none.
 	NextDue any `json:"next_delayed_at"`
+	// The others are read by Deliveries only.
+	Messages int64           `json:"messages"`
+	Traffic  json.RawMessage `json:"message_stats"` // an empty list, if there is none
 }
 
 // nextDue returns when the first delayed message is due. Zero: there is none.
@@ -55,39 +58,47 @@ func (s statistic) oldest() time.Time {
 // them every 5 seconds.
 const queueStatistics = "?columns=name,consumers,message_bytes,head_message_timestamp,next_delayed_at"
 
-// fewQueues is how many queues are read one by one. For more, the list of all is quicker: a list of
-// 1,000 queues with statistics costs a broker as much as some 100 of them one by one.
+// fewQueues is how many queues are read one by one, at the same time. For more, the list of all is
+// quicker: a list of 1,000 queues with statistics costs a broker as much as some 100 of them one by
+// one.
 const fewQueues = 32
 
 // listStatistics reads the statistics of all queues.
-func (m *Client) listStatistics(ctx context.Context) ([]statistic, error) {
+func (m *Client) listStatistics(ctx context.Context, columns string) ([]statistic, error) {
 	var list []statistic
-	err := m.get(ctx, &list, "queues/"+url.PathEscape(m.vhost)+queueStatistics)
+	err := m.get(ctx, &list, "queues/"+url.PathEscape(m.vhost)+columns)
 	return list, err
 }
 
-// dots reports whether no path can end with a name.
-func dots(name string) bool { return name == "." || name == ".." }
+// unaddressable reports whether no path can end with a name. Names that messages bring may be too
+// long for any queue: RabbitMQ refuses long paths, and does not say that no such queue exists.
+func unaddressable(name string) bool {
+	return name == "" || name == "." || name == ".." || len(name) > topology.MaxNameBytes
+}
 
-// statistics reads the statistics of these queues, and maybe of others. It leaves out those that do
-// not exist.
-func (m *Client) statistics(ctx context.Context, queues []string) ([]statistic, error) {
-	if len(queues) > fewQueues || slices.ContainsFunc(queues, dots) {
-		return m.listStatistics(ctx)
+// statistics reads these columns of the statistics of these queues, and maybe of others: of all, if
+// these are more than most. It leaves out those that do not exist.
+func (m *Client) statistics(ctx context.Context, queues []string, most int, columns string) ([]statistic, error) {
+	if len(queues) > most || slices.ContainsFunc(queues, unaddressable) {
+		return m.listStatistics(ctx, columns)
 	}
 	found := make([][]statistic, len(queues))
 	var reads []func() error
 	for i, name := range queues {
-		reads = append(reads, func() (err error) { found[i], err = m.statisticOf(ctx, name); return err })
+		reads = append(reads, func() (err error) { found[i], err = m.statisticOf(ctx, name, columns); return err })
 	}
-	err := together(reads)
-	return slices.Concat(found...), err
+	for some := range slices.Chunk(reads, fewQueues) {
+		if err := together(some); err != nil {
+			return nil, err
+		}
+	}
+	return slices.Concat(found...), nil
 }
 
 // statisticOf reads the statistics of one queue. It returns none if the queue does not exist.
-func (m *Client) statisticOf(ctx context.Context, queue string) ([]statistic, error) {
+func (m *Client) statisticOf(ctx context.Context, queue, columns string) ([]statistic, error) {
 	var s statistic
-	err := m.get(ctx, &s, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(queue)+queueStatistics)
+	err := m.get(ctx, &s, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(queue)+columns)
 	// The broker gives the same answer for both, and the lists tell if it is the virtual host.
 	if isGone(err) {
 		return nil, nil
@@ -103,7 +114,7 @@ func (m *Client) statisticOf(ctx context.Context, queue string) ([]statistic, er
 
 // ReadStatistics returns state with the current statistics of these queues.
 func (m *Client) ReadStatistics(ctx context.Context, state topology.State, queues []string) (topology.State, error) {
-	list, err := m.statistics(ctx, queues)
+	list, err := m.statistics(ctx, queues, fewQueues, queueStatistics)
 	if err != nil {
 		return topology.State{}, err
 	}

@@ -44,7 +44,7 @@ func (m *Client) Traffic(ctx context.Context, queues []string, within, step time
 	var reads []func() error
 	rows := make([]trafficOf, len(queues))
 	path := "queues/" + url.PathEscape(m.vhost)
-	if len(queues) > fewQueues || slices.ContainsFunc(queues, dots) {
+	if len(queues) > fewQueues || slices.ContainsFunc(queues, unaddressable) {
 		reads = append(reads, func() error { return m.get(ctx, &list, path+query) })
 	} else {
 		for i, name := range queues {
