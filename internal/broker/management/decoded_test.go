@@ -5,6 +5,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,9 +14,9 @@ import (
 )
 
 // Behind a proxy that decodes and cleans paths, as nginx does by default, the lists of the virtual
-// host "/" are those of all virtual hosts. They are not taken for its own. Here they are those of
-// the test's own virtual host, as of a broker that has no other: what other tests make and delete
-// meanwhile can make the broker answer with another error.
+// host "/" are those of all virtual hosts. They are not taken for its own, and neither are
+// statistics. Here they are those of the test's own virtual host, as of a broker that has no other:
+// what other tests make and delete meanwhile can make the broker answer with another error.
 func TestAProxyThatDecodesPaths(t *testing.T) {
 	t.Parallel()
 	brokertest.OnNewestLine(t)
@@ -38,8 +39,18 @@ func TestAProxyThatDecodesPaths(t *testing.T) {
 	}
 	c.API = proxy.URL
 	_, err = resolve(t, c).Inspect(t.Context())
-	checkError(t, err, broker.ErrUnreachable, "a proxy in front of "+proxy.URL+` decodes %2F in paths, so that objects `+
-		`of vhost "/" cannot be addressed; let it pass on paths as they are (nginx: proxy_pass with $request_uri)`)
+	decodes := "a proxy in front of " + proxy.URL + ` decodes %2F in paths, so that objects ` +
+		`of vhost "/" cannot be addressed; let it pass on paths as they are (nginx: proxy_pass with $request_uri)`
+	checkError(t, err, broker.ErrUnreachable, decodes)
+	if _, err := target.Channel(t).QueueDeclare("elsewhere", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, times := range []int{1, 500} { // for so many the list is read
+		got, err := resolve(t, c).Deliveries(t.Context(), slices.Repeat([]string{"elsewhere"}, times))
+		if checkError(t, err, broker.ErrUnreachable, decodes); len(got) > 0 {
+			t.Errorf("the statistics of another virtual host: %v", got)
+		}
+	}
 	c.VHost = target.VHost
 	if _, err := resolve(t, c).Inspect(t.Context()); err != nil {
 		t.Errorf("a virtual host without a slash: %v", err)

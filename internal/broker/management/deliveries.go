@@ -27,7 +27,7 @@ type Deliveries struct {
 const manyQueues = 400
 
 // deliveryColumns are those that Deliveries reads.
-const deliveryColumns = "?columns=name,consumers,messages," +
+const deliveryColumns = "?columns=vhost,name,consumers,messages," +
 	"message_stats.deliver_get,message_stats.ack,message_stats.publish"
 
 // Deliveries reads what is counted of these queues. Those that do not exist are not in the result.
@@ -39,7 +39,8 @@ func (m *Client) Deliveries(ctx context.Context, queues []string) (map[string]De
 	}
 	out := map[string]Deliveries{}
 	for _, s := range list {
-		if !slices.Contains(queues, s.Name) {
+		// Behind a proxy that decodes %2F the list has the queues of other virtual hosts too.
+		if s.VHost != m.vhost || !slices.Contains(queues, s.Name) {
 			continue
 		}
 		var stats struct {
@@ -53,6 +54,9 @@ func (m *Client) Deliveries(ctx context.Context, queues []string) (map[string]De
 			d.Consumers = *s.Consumers
 		}
 		out[s.Name] = d
+	}
+	if len(out) == 0 { // behind such a proxy each single queue seems to be gone
+		return out, m.addressable(ctx)
 	}
 	return out, nil
 }

@@ -25,6 +25,7 @@ type statistic struct {
 	// is missing where there is none.
 	NextDue any `json:"next_delayed_at"`
 	// The others are read by Deliveries only.
+	VHost    string          `json:"vhost"`
 	Messages int64           `json:"messages"`
 	Traffic  json.RawMessage `json:"message_stats"` // an empty list, if there is none
 }
