@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 	"time"
 
@@ -95,7 +96,7 @@ func signal(confirms <-chan amqp091.Confirmation, settled chan<- struct{}) {
 // channel is unusable.
 func (p *Publisher) Publish(exchange, key string, m amqp091.Publishing) (uint64, error) {
 	confirm, err := p.ch.PublishWithDeferredConfirm(exchange, key, true, false, m)
-	if errors.Is(err, amqp091.ErrClosed) {
+	if _, cut := errors.AsType[net.Error](err); cut || errors.Is(err, amqp091.ErrClosed) {
 		return 0, p.Err() // the reason helps more
 	}
 	if err != nil {

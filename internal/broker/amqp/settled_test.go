@@ -128,6 +128,27 @@ func TestAConsumerSaysThatItsConnectionEnded(t *testing.T) {
 	}
 }
 
+// A publisher says the same, whether it meets the end as it writes or finds the channel closed.
+func TestAPublisherSaysThatItsConnectionEnded(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	through, proxy := brokertest.NewProxy(t, brokertest.VHost(t))
+	for range 20 {
+		sink, err := dial(t, through).Publisher(1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut := time.AfterFunc(5*time.Millisecond, proxy.Cut)
+		for err == nil {
+			_, err = sink.Publish("", "nowhere", amqp091.Publishing{Body: make([]byte, 100_000)})
+		}
+		cut.Stop()
+		if _, closed := errors.AsType[*amqp.ClosedError](err); !closed || !errors.Is(err, broker.ErrUnreachable) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 // A Holder whose connection ends before it gives back says that the queue may have all messages.
 func TestAHolderSaysThatAcknowledgementsMayBeLost(t *testing.T) {
 	t.Parallel()
