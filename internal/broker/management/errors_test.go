@@ -481,14 +481,15 @@ func TestACrashIsNotARefusal(t *testing.T) {
 func TestEmptyObjectsMayBeLists(t *testing.T) {
 	t.Parallel()
 	answers := map[string]string{
-		"/api/overview":              `{"rabbitmq_version":"4.0.5","cluster_name":"c"}`,
-		"/api/exchanges/%2F":         `[{"name":"e","type":"topic","durable":true,"auto_delete":"undefined","internal":false,"arguments":[]}]`,
-		"/api/queues/%2F":            `[{"name":"q","type":"classic","durable":true,"auto_delete":false,"exclusive":false,"arguments":[]}]`,
-		"/api/bindings/%2F":          `[{"source":"e","destination":"q","destination_type":"queue","routing_key":"","arguments":null}]`,
-		"/api/policies/%2F":          `[{"name":"p","pattern":"","apply-to":"all","priority":0,"definition":[]}]`,
-		"/api/feature-flags":         `[{"name":"quorum_queue","state":"disabled"}]`,
-		"/api/health/checks/alarms":  `{"status":"ok"}`,
-		"/api/operator-policies/%2F": `[{"name":"o","pattern":"","apply-to":"queues","priority":0,"definition":[]}]`,
+		"/api/overview":                 `{"rabbitmq_version":"4.0.5","cluster_name":"c"}`,
+		"/api/exchanges/%2F/amq.direct": `{"name":"amq.direct"}`,
+		"/api/exchanges/%2F":            `[{"name":"e","type":"topic","durable":true,"auto_delete":"undefined","internal":false,"arguments":[]}]`,
+		"/api/queues/%2F":               `[{"name":"q","type":"classic","durable":true,"auto_delete":false,"exclusive":false,"arguments":[]}]`,
+		"/api/bindings/%2F":             `[{"source":"e","destination":"q","destination_type":"queue","routing_key":"","arguments":null}]`,
+		"/api/policies/%2F":             `[{"name":"p","pattern":"","apply-to":"all","priority":0,"definition":[]}]`,
+		"/api/feature-flags":            `[{"name":"quorum_queue","state":"disabled"}]`,
+		"/api/health/checks/alarms":     `{"status":"ok"}`,
+		"/api/operator-policies/%2F":    `[{"name":"o","pattern":"","apply-to":"queues","priority":0,"definition":[]}]`,
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, answers[r.URL.EscapedPath()])
