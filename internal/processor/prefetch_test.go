@@ -29,10 +29,10 @@ func TestQueuesTakeTheDeadLetterPrefetchAtARestart(t *testing.T) {
 	}
 
 	declareSource(t, ch, "old")
+	deadLetterMany(t, ch, "old")
+	in("old.open", 1) // it has begun: what dead-letters starts a moment after the queue
 	node.Eval(t, "application:set_env(rabbit, dead_letter_worker_consumer_prefetch, 512).")
 	declareSource(t, ch, "new")
-	deadLetterMany(t, ch, "old")
-	in("old.open", 1)
 	deadLetterMany(t, ch, "new")
 	in("new.open", 2)
 	in("old.open", 1)
