@@ -83,6 +83,20 @@ func TestAMail(t *testing.T) {
 	}
 }
 
+// Where TLS is only what the server offers, and no password goes over it, the server may have
+// signed its certificate itself.
+func TestAMailServerWithItsOwnCertificate(t *testing.T) {
+	t.Parallel()
+	pair := brokertest.NewAuthority(t).Sign(t, time.Hour, "mail.internal")
+	port, folder := brokertest.MailServer(t, "SMTP_STARTTLS=1", "SMTP_CERT="+pair.CertFile,
+		"SMTP_KEY="+pair.KeyFile)
+	target := to(t, "smtp://127.0.0.1:"+port+"/?from=a@example.com&to=b@example.com")
+	if err := target.Send(t.Context(), "a digest", "nothing failed", nil); err != nil {
+		t.Fatal(err)
+	}
+	mailsIn(t, folder, 1)
+}
+
 // What a message says of itself becomes no header, no recipient and no further mail.
 func TestNoMessageAddsAHeader(t *testing.T) {
 	t.Parallel()
