@@ -12,10 +12,16 @@ import (
 )
 
 // RunAll runs processors side by side until ctx ends. The first that fails ends the
-// others in good order.
+// others in good order. One that has nothing to process is left out, as its file may be that of
+// another team. It fails if that is true of all.
 func RunAll(ctx context.Context, processors []Processor) error {
+	works := slices.ContainsFunc(processors, func(p Processor) bool { return p.hasWork() == nil })
 	group, ctx := errgroup.WithContext(ctx)
 	for _, p := range processors {
+		if err := p.hasWork(); err != nil && works {
+			p.Log.InfoContext(ctx, "running without a topology", "reason", err)
+			continue
+		}
 		group.Go(func() error { return p.Run(ctx) })
 	}
 	return group.Wait()
