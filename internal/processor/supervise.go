@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -48,6 +49,7 @@ type Supervisor struct {
 
 	running []*worker
 	active  *string     // the content in effect; nil before the first
+	partly  bool        // some topologies have later content in effect than active
 	tried   *Snapshot   // what was read last
 	wanted  []Processor // of tried
 	err     error       // why tried cannot be used
@@ -58,12 +60,12 @@ type Supervisor struct {
 // Run runs the processors of the files until ctx ends, and follows the files when they
 // change. A topology that did not change is left alone. One that did is processed by its
 // old processor until that has finished the messages in flight; then the new one begins, so
-// no message is in flight twice. One without a backoff has an idle processor. A change that
-// cannot be read, or is not on the broker yet, is logged once, and the old processors continue;
-// that it was undone is logged too.
+// no message is in flight twice. One without a backoff has an idle processor. Files that
+// cannot be read, or a topology that is not on the broker yet, are logged once, and the old
+// processors continue; that the change was undone is logged too.
 func (s *Supervisor) Run(ctx context.Context) error {
 	s.failed = make(chan error, 1)
-	defer s.stop(nil)
+	defer s.stop(func(*worker) bool { return true })
 	if err := s.look(ctx); err != nil { // before anything runs, a fault is an error
 		return err
 	}
@@ -109,8 +111,13 @@ func (w *worker) same(p Processor) bool {
 	return w.Endpoint.VHost == p.Endpoint.VHost && reflect.DeepEqual(w.Topology, p.Topology)
 }
 
-// look reads the files and brings the processors in line with them. After an error they
-// are as they were.
+// replacedBy reports whether p is the processor of the same topology.
+func (w *worker) replacedBy(p Processor) bool {
+	return w.Topology.Name == p.Topology.Name && w.Endpoint.VHost == p.Endpoint.VHost
+}
+
+// look reads the files and brings the processors in line with them. After an error those of the
+// topologies that cannot be used are as they were.
 func (s *Supervisor) look(ctx context.Context) error {
 	files, err := s.Read()
 	if err != nil {
@@ -126,7 +133,7 @@ func (s *Supervisor) look(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
 	}
-	if s.active != nil && files.Content == *s.active {
+	if s.active != nil && files.Content == *s.active && !s.partly {
 		if s.logged != "" {
 			s.Log.InfoContext(ctx, "files are as they were before the error, and stay in effect")
 		}
@@ -136,25 +143,53 @@ func (s *Supervisor) look(ctx context.Context) error {
 	fresh := slices.DeleteFunc(slices.Clone(s.wanted), func(p Processor) bool {
 		return slices.ContainsFunc(s.running, func(w *worker) bool { return w.same(p) })
 	})
+	return s.use(ctx, files.Content, fresh)
+}
+
+// use runs those of fresh that can run now, in place of the processors of the same topologies. Only
+// once all can, it ends the processors of topologies that the files no longer have: one of those
+// that wait may be the same topology under another name.
+func (s *Supervisor) use(ctx context.Context, content string, fresh []Processor) error {
+	var waiting error
 	if s.active != nil {
-		for _, p := range fresh {
-			err := s.recounts(p)
-			if err == nil {
-				err = p.Check(ctx)
-			}
-			if err != nil {
-				return fmt.Errorf("topology %q: %w", p.Topology.Name, err)
-			}
-		}
-		s.Log.InfoContext(ctx, "files changed and are in effect", "topologies_changed", len(fresh))
+		fresh, waiting = s.usable(ctx, fresh)
 	}
-	s.active, s.logged = &files.Content, ""
-	s.stop(s.wanted)
+	switch {
+	case waiting == nil:
+		if s.active != nil {
+			s.Log.InfoContext(ctx, "files changed and are in effect", "topologies_changed", len(fresh))
+		}
+		s.active, s.partly, s.logged = &content, false, ""
+		s.stop(func(w *worker) bool { return !slices.ContainsFunc(s.wanted, w.same) })
+	case len(fresh) > 0:
+		s.Log.InfoContext(ctx, "files changed and are partly in effect", "topologies_changed", len(fresh))
+		s.partly = true
+		s.stop(func(w *worker) bool { return slices.ContainsFunc(fresh, w.replacedBy) })
+	}
 	for _, p := range fresh {
 		p.Monitor.Replaced()
 		s.start(ctx, p)
 	}
-	return nil
+	return waiting
+}
+
+// usable returns those of fresh that can run now, and why the others cannot. One team's topology
+// does not wait for the apply of another.
+func (s *Supervisor) usable(ctx context.Context, fresh []Processor) ([]Processor, error) {
+	var out []Processor
+	var waiting []error
+	for _, p := range fresh {
+		err := s.recounts(p)
+		if err == nil {
+			err = p.Check(ctx)
+		}
+		if err == nil {
+			out = append(out, p)
+		} else {
+			waiting = append(waiting, fmt.Errorf("topology %q: %w", p.Topology.Name, err))
+		}
+	}
+	return out, errors.Join(waiting...)
 }
 
 // recounts fails if p has another count header than its running processor. Nothing that the broker
@@ -163,7 +198,7 @@ func (s *Supervisor) look(ctx context.Context) error {
 func (s *Supervisor) recounts(p Processor) error {
 	for _, w := range s.running {
 		old, t := w.Topology, p.Topology
-		if old.Name == t.Name && w.Endpoint.VHost == p.Endpoint.VHost && old.CountHeader != t.CountHeader &&
+		if w.replacedBy(p) && old.CountHeader != t.CountHeader &&
 			len(old.Backoffs) > 0 && len(t.Backoffs) > 0 {
 			return fmt.Errorf("countHeader changes from %s to %s while a processor runs; "+
 				"stop the processors, run 'dlxctl apply', and start them with the new file", old.CountHeader, t.CountHeader)
@@ -187,12 +222,12 @@ func (s *Supervisor) start(ctx context.Context, p Processor) {
 	}()
 }
 
-// stop ends the processors that are no longer wanted, and waits until they have finished
+// stop ends the processors of which done is true, and waits until they have finished
 // the messages in flight. The broker delivers the others to the next processor.
-func (s *Supervisor) stop(wanted []Processor) {
+func (s *Supervisor) stop(done func(*worker) bool) {
 	var stopped []*worker
 	s.running = slices.DeleteFunc(s.running, func(w *worker) bool {
-		if slices.ContainsFunc(wanted, w.same) {
+		if !done(w) {
 			return false
 		}
 		w.stop()

@@ -16,18 +16,26 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// supervise runs the processor of a file that may change until the test ends.
+// nextFile is between the files of two topologies.
+const nextFile = "\n---\n"
+
+// supervise runs the processor of a file that may change until the test ends. Several files have
+// one each.
 func (s *stage) supervise(t *testing.T, p *processor.Processor) (replace func(file string)) {
 	t.Helper()
 	var content atomic.Pointer[string]
 	content.Store(&s.file)
 	supervisor := processor.Supervisor{Log: p.Log, Read: func() (processor.Snapshot, error) {
 		file := *content.Load()
-		return processor.Snapshot{Content: file, Processors: func() ([]processor.Processor, error) {
-			next := *p
-			var err error
-			next.Topology, err = compile(file)
-			return []processor.Processor{next}, err
+		return processor.Snapshot{Content: file, Processors: func() (all []processor.Processor, err error) {
+			for topology := range strings.SplitSeq(file, nextFile) {
+				next := *p
+				if next.Topology, err = compile(topology); err != nil {
+					return nil, err
+				}
+				all = append(all, next)
+			}
+			return all, nil
 		}}, nil
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -103,6 +111,30 @@ func TestAWatchedMatchHasAnotherDeadLetterQueue(t *testing.T) {
 		t.Errorf("graveyard has %s", m.MessageId)
 	}
 	s.untilNothingIn(t, "shop.unroutable")
+}
+
+// A change of one topology is in effect, and can be undone, while that of another waits for its
+// apply.
+func TestATopologyWaitsForItsOwnApply(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, tiersOf(topology.Quorum, "[1h]"))
+	p := s.processor(t)
+	log := listen(t, p)
+	shop := s.file
+	const mail = "version: 1\nname: mail\nbackoff: {quick: {tiers: [1s]}}\nqueues: [{name: news, backoff: none}]\n"
+	s.file = shop + nextFile + mail
+	replace := s.supervise(t, p)
+	rejectAll(t, s, "work")
+	replace(strings.Replace(shop, "[1h]", "[1h], retryOn: [expired]", 1) + nextFile +
+		strings.Replace(mail, "none", "quick", 1))
+	log.says(t, `keeping the previous ones" error="topology \"mail\": `)
+	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "not retried"})
+	s.buried(t, "work.dead", 1)
+	replace(s.file)
+	log.says(t, `files changed and are in effect" topologies_changed=1`)
+	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "retried"})
+	brokertest.Eventually(t, "a retry", func() bool { return s.ready(t, "shop.quick.retry.1h") == 1 })
 }
 
 // Files that could not be used because of another file, such as a password or a schema, take effect
