@@ -250,7 +250,8 @@ func check(ctx context.Context, conn *amqp.Conn, t topology.Compiled, b topology
 }
 
 // targets returns the queues by whose names messages of a backoff are addressed, other than those
-// in which they failed: those to which queues retry, and the dead-letter queues of matches.
+// in which they failed: those to which queues retry, and the dead-letter queues of matches. AMQP
+// cannot show whether they are bound.
 func targets(t topology.Compiled, b topology.Backoff) []string {
 	var out []string
 	for _, w := range t.WorkQueues {
