@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/pattern"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -129,6 +130,13 @@ func (d *decoder) matchHits() {
 		generated[topology.OutageQueueName(s.Name, b.Name)] = "the outages of backoff " + b.Name
 		for _, t := range b.Tiers {
 			generated[topology.RetryQueueName(s.Name, b.Name, t.Delay)] = "a retry queue of backoff " + b.Name
+		}
+	}
+	for _, x := range s.Delays { // in their queues the key of a match replaces that of each message
+		made := topology.NewDelay(s.Name, x.Name, x.To, x.Max, x.Native)
+		levels := text.Each(made.Levels, func(l topology.Tier) string { return l.Queue })
+		for _, queue := range append(levels, made.Queues()...) {
+			generated[queue] = "the delay " + x.Name
 		}
 	}
 	for _, m := range s.Matches {

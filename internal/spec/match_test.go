@@ -2,6 +2,8 @@ package spec
 
 import (
 	"fmt"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -106,6 +108,29 @@ func TestMatchIsRefused(t *testing.T) {
 		_, _, err := Decode([]Source{{Name: "f", Data: []byte(matchFile + "  - " + entry + "\n")}}, environment())
 		if d := cmp.Diff(want, problems(t, err)); d != "" {
 			t.Errorf("problems of %s (-want +got):\n%s", entry, d)
+		}
+	}
+}
+
+// A pattern that matches any queue of the topology is refused: its policy would change the queue.
+func TestAMatchCoversNoQueueOfTheTopology(t *testing.T) {
+	t.Parallel()
+	const delays = "exchanges: [{name: events}]\n" +
+		"delays: [{name: shop-jobs, to: events}, {name: later, to: events, engine: native}]\n"
+	file := delays + strings.Replace(matchFile, "{standard:", "{shaky: {tiers: [10s], outage: {}}, standard:", 1) +
+		"  - {name: mail, backoff: shaky, dead: shared, replaces: post}\n"
+	load := func(more string) (topology.Compiled, error) {
+		out, _, err := Load([]Source{{Name: "f", Data: []byte(file + more)}}, environment())
+		return out, err
+	}
+	all, err := load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range all.Queues {
+		_, err := load(fmt.Sprintf("  - {match: '^%s$', external: true, dead: {queue: graves}}\n", regexp.QuoteMeta(q.Name)))
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("covers the queue %q", q.Name)) {
+			t.Errorf("a match of %s: %v", q.Name, err)
 		}
 	}
 }
