@@ -36,6 +36,10 @@ type brake struct {
 	echo   *echo          // nil if all do
 	// deaf says of each queue whose failures nothing hears, why.
 	deaf map[string]string
+	// listened are the queues whose failures conn hears.
+	listened []string
+	// lost is called with why conn has ended, unless close has ended it.
+	lost func(why error)
 	// echoes are the queues whose failures only the echo hears.
 	echoes []string
 	idle   []string // see noteIdle
@@ -44,29 +48,35 @@ type brake struct {
 	heard  func(failures int)
 	done   sync.WaitGroup
 
-	mu   sync.Mutex
-	seen map[string]bool
-	back int // how many came back
-	at   time.Time
-	why  string
-	key  string
+	mu     sync.Mutex
+	seen   map[string]bool
+	back   int // how many came back
+	at     time.Time
+	why    string
+	key    string
+	closed bool // close has begun
+	cut    bool // conn has ended before
 }
 
 // listen starts to listen for failures of the messages that the session sends. It returns nil if
-// they go to no consumer. It calls waiting with a line that says what it waits for.
-func (s *session) listen(ctx context.Context, waiting func(string), heard func(int)) (*brake, error) {
+// they go to no consumer. It calls waiting with a line that says what it waits for, heard with how
+// many have failed so far, and lost with why it hears no more.
+func (s *session) listen(
+	ctx context.Context, waiting func(string), heard func(int), lost func(error),
+) (*brake, error) {
 	m, d := s.manifest, s.worker.desk
 	if m.back || m.Action.Kind().goes != toWork {
 		return nil, nil //nolint:nilnil // a nil brake is a brake
 	}
-	b := &brake{run: m.Run, reader: d.Reader, heard: heard, seen: map[string]bool{}, deaf: map[string]string{}}
-	var listened []string
+	b := &brake{
+		run: m.Run, reader: d.Reader, heard: heard, lost: lost, seen: map[string]bool{}, deaf: map[string]string{},
+	}
 	if len(m.Listen) > 0 {
 		var err error
 		if b.conn, err = amqp.DialToConsume(ctx, d.endpoint("listens "+m.Run)); err != nil {
 			return nil, err
 		}
-		if err = s.unchanging(ctx, waiting, func() error { listened, err = s.bind(ctx, b); return err }); err != nil {
+		if err = s.unchanging(ctx, waiting, func() error { return s.bind(ctx, b) }); err != nil {
 			_ = b.conn.Close() // it unbinds the brake
 			return nil, fmt.Errorf("listen for failures: %w", err)
 		}
@@ -74,7 +84,7 @@ func (s *session) listen(ctx context.Context, waiting func(string), heard func(i
 	if b.source != nil {
 		b.done.Go(b.hear)
 	}
-	if err := s.listenBack(ctx, b, listened); err != nil {
+	if err := s.listenBack(ctx, b); err != nil {
 		b.close()
 		return nil, err
 	}
@@ -82,9 +92,9 @@ func (s *session) listen(ctx context.Context, waiting func(string), heard func(i
 }
 
 // listenBack hears what comes back of the queues that the brake does not listen to.
-func (s *session) listenBack(ctx context.Context, b *brake, listened []string) error {
+func (s *session) listenBack(ctx context.Context, b *brake) error {
 	m, d := s.manifest, s.worker.desk
-	if len(listened) == len(m.Watch) {
+	if len(b.listened) == len(m.Watch) {
 		return nil
 	}
 	state, err := d.inspect(ctx)
@@ -93,14 +103,14 @@ func (s *session) listenBack(ctx context.Context, b *brake, listened []string) e
 	}
 	for _, queue := range m.Watch {
 		switch {
-		case slices.Contains(listened, queue):
+		case slices.Contains(b.listened, queue):
 		case slices.Contains(m.Echo, queue):
 			b.echoes = append(b.echoes, queue)
 		default:
 			b.deaf[queue] = "its dead letters do not come back to " + text.Name(m.Queue)
 		}
 	}
-	b.echo = s.startEcho(ctx, state, listened, b.cameBack)
+	b.echo = s.startEcho(ctx, state, b.listened, b.cameBack)
 	return nil
 }
 
@@ -133,8 +143,13 @@ func (b *brake) unheard() (out []string) {
 		return nil
 	}
 	b.mu.Lock()
-	deaf, idle := maps.Clone(b.deaf), b.idle
+	deaf, idle, cut := maps.Clone(b.deaf), b.idle, b.cut
 	b.mu.Unlock()
+	if cut {
+		for _, queue := range b.listened {
+			deaf[queue] = "the connection that listened was lost"
+		}
+	}
 	if b.echo != nil {
 		if why := b.echo.deafness(); why != "" {
 			for _, queue := range b.echoes {
@@ -164,34 +179,36 @@ func (b *brake) certain(ctx context.Context) {
 // takes the alternate exchange, which the binding of the brake would prevent. The failure would be
 // lost. The caller has the lock of the topology, so that this stays as it is until the brake is
 // bound; a change that begins afterwards finds the brake and takes other steps.
-func (s *session) bind(ctx context.Context, b *brake) (listened []string, err error) {
+func (s *session) bind(ctx context.Context, b *brake) error {
 	m, d := s.manifest, s.worker.desk
 	state, err := d.inspect(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	routes := failureRoutes(d.Topology, state)
 	if why := unfinishedChange(m.Listen, routes); why != "" {
-		return nil, stopped(fmt.Sprintf("%s, then %s", why, s.again()))
+		return stopped(fmt.Sprintf("%s, then %s", why, s.again()))
 	}
 	var keys []string
+	b.listened = nil
 	for _, queue := range m.Listen {
 		if routes[queue] {
-			keys, listened = append(keys, failureKey(d.Topology, queue)), append(listened, queue)
+			keys, b.listened = append(keys, failureKey(d.Topology, queue)), append(b.listened, queue)
 		}
 	}
 	if len(keys) == 0 {
-		return nil, nil
+		return nil
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 	b.source, err = b.conn.Listen(topology.HoldName(d.Topology.Name, m.Run)+".brake",
 		topology.FailedExchangeName(d.Topology.Name), keys, brakeLength, d.mark())
-	return listened, err
+	return err
 }
 
-// hear hears failures until the connection ends.
+// hear hears failures until the connection ends, also one that only this connection has lost.
 func (b *brake) hear() {
+	defer b.deafened()
 	for d := range b.source.Deliveries() {
 		d = b.source.Take(d)
 		// Nothing is lost: it is a copy in a queue of the desk's own.
@@ -201,6 +218,16 @@ func (b *brake) hear() {
 		if d.Headers[deadletter.HeaderRun] == b.run && b.note(d) {
 			b.heard(b.count())
 		}
+	}
+}
+
+// deafened notes that nothing hears failures any more, unless the run has ended.
+func (b *brake) deafened() {
+	b.mu.Lock()
+	b.cut = !b.closed
+	b.mu.Unlock()
+	if b.cut {
+		b.lost(fmt.Errorf("listen for failures: %w", b.source.Err()))
 	}
 }
 
@@ -271,10 +298,21 @@ func (b *brake) close() {
 	if b.echo != nil {
 		b.echo.end()
 	}
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
 	if b.conn != nil {
 		_ = b.conn.Close() // nothing is in progress on it
 	}
 	b.done.Wait()
+}
+
+// unheard stops the run, as nothing would stop it any more when messages fail again. One that has
+// sent all ends as it would, and its result says what was not heard.
+func (x *sender) unheard(why error) {
+	if !x.pacer.sentAll() {
+		x.cancel(why)
+	}
 }
 
 // failedAgain stops the run once too many messages have failed again.

@@ -114,7 +114,8 @@ func (s *session) newSender(
 // startBrake begins to listen for failures. The caller closes the brake.
 func (x *sender) startBrake(ctx context.Context) (err error) {
 	ready := make(chan struct{})
-	if x.brake, err = x.listen(ctx, x.pacer.pause, func(n int) { <-ready; x.failedAgain(n) }); err != nil {
+	heard := func(n int) { <-ready; x.failedAgain(n) }
+	if x.brake, err = x.listen(ctx, x.pacer.pause, heard, x.unheard); err != nil {
 		return err
 	}
 	if x.brake != nil && x.brake.conn != nil { // it has read the virtual host, with the lock
