@@ -84,7 +84,7 @@ func (s *session) listen(
 	if b.source != nil {
 		b.done.Go(b.hear)
 	}
-	if err := s.listenBack(ctx, b); err != nil {
+	if err := s.listenBack(ctx, b, waiting); err != nil {
 		b.close()
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (s *session) listen(
 }
 
 // listenBack hears what comes back of the queues that the brake does not listen to.
-func (s *session) listenBack(ctx context.Context, b *brake) error {
+func (s *session) listenBack(ctx context.Context, b *brake, waiting func(string)) error {
 	m, d := s.manifest, s.worker.desk
 	if len(b.listened) == len(m.Watch) {
 		return nil
@@ -110,8 +110,8 @@ func (s *session) listenBack(ctx context.Context, b *brake) error {
 			b.deaf[queue] = "its dead letters do not come back to " + text.Name(m.Queue)
 		}
 	}
-	b.echo = s.startEcho(ctx, state, b.listened, b.cameBack)
-	return nil
+	b.echo, err = s.startEcho(ctx, state, b.listened, waiting, b.cameBack)
+	return err
 }
 
 // cameBack notes what has come back so far.
@@ -167,10 +167,23 @@ func (b *brake) unheard() (out []string) {
 	return out
 }
 
-// certain waits until the brake has heard what has failed so far.
-func (b *brake) certain(ctx context.Context) {
-	if b != nil {
-		b.echo.check(ctx, true)
+// certain waits until the brake has heard what has failed so far. It returns why others keep it
+// from that at this moment. Empty: they do not.
+func (b *brake) certain(ctx context.Context) (busy string) {
+	if b == nil {
+		return ""
+	}
+	if busy = b.echo.check(ctx, true); len(b.echoes) == 0 {
+		return "" // none of the failures comes back there
+	}
+	return busy
+}
+
+// atEnd is certain at the end of a run, which waits for no others: what they keep from it then is
+// not heard.
+func (b *brake) atEnd(ctx context.Context) {
+	if busy := b.certain(ctx); busy != "" {
+		b.echo.deafen(busy)
 	}
 }
 

@@ -253,7 +253,7 @@ func (t *taking) repair(ctx context.Context) error {
 // endDirect listens for failures of what was sent.
 func (x *sender) endDirect(ctx context.Context) error {
 	x.pacer.endBatch(ctx)
-	x.brake.certain(ctx)
+	x.brake.atEnd(ctx)
 	if why, failed := errors.AsType[stopped](context.Cause(ctx)); failed {
 		return why
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -60,10 +61,11 @@ type failures struct {
 	why, key string // of the last one
 }
 
-// startEcho starts to hear what comes back.
+// startEcho starts to hear what comes back. A run with a ramp waits while others keep it from
+// finding out what had come back before, see patient.
 func (s *session) startEcho(
-	ctx context.Context, state topology.State, listened []string, heard func(failures),
-) *echo {
+	ctx context.Context, state topology.State, listened []string, waiting func(string), heard func(failures),
+) (*echo, error) {
 	e := &echo{session: s, listened: listened, heard: heard, looks: -1, end: func() {}}
 	t, err := termsOf(state, s.manifest.Queue)
 	switch {
@@ -71,13 +73,15 @@ func (s *session) startEcho(
 	case t.queue.Type() == topology.Stream:
 		e.deafen("it is a stream")
 	case s.resumed: // what came back before is not a failure of this process
-		e.before = e.look(ctx, true).n
+		if err := e.lookBefore(ctx, waiting); err != nil {
+			return nil, err
+		}
 	default:
 		e.ready, _, err = s.worker.conn.Holds(s.manifest.Queue)
 	}
 	if err != nil {
 		e.deafen(err.Error())
-		return e
+		return e, nil
 	}
 	if t.counts() {
 		e.looks = echoLooks
@@ -87,10 +91,32 @@ func (s *session) startEcho(
 	e.end = func() { cancel(); running.Wait() }
 	running.Go(func() {
 		for pause(ctx, echoPause) == nil {
-			e.check(ctx, false)
+			_ = e.check(ctx, false) // the next check follows
 		}
 	})
-	return e
+	return e, nil
+}
+
+// lookBefore counts the messages of the run that came back before this process.
+func (e *echo) lookBefore(ctx context.Context, waiting func(string)) error {
+	longest := idleTime
+	if len(e.session.manifest.Send.Ramp) == 0 {
+		longest = 0 // no batch waits for what is heard
+	}
+	busy := patient(ctx, longest, waiting, func() (busy string) {
+		var found failures
+		found, busy = e.look(ctx, true)
+		e.before = found.n
+		return busy
+	})
+	switch {
+	case busy == "":
+		return nil
+	case longest > 0:
+		return unseen(busy)
+	}
+	e.deafen(busy)
+	return nil
 }
 
 // deafness says why the echo hears nothing any more. Empty: it hears.
@@ -104,25 +130,32 @@ func (e *echo) deafness() string {
 func (e *echo) deafen(why string) { e.deaf.Store(&why) }
 
 // check looks for messages that came back, if the number of messages has changed. With sure it also
-// waits for other looks at the queue, and hears nothing any more if it cannot find out.
-func (e *echo) check(ctx context.Context, sure bool) {
+// waits for other looks at the queue, and hears nothing any more if it cannot find out. It returns
+// why others keep it from finding out at this moment. Empty: they do not.
+func (e *echo) check(ctx context.Context, sure bool) (busy string) {
 	if e == nil {
-		return
+		return ""
 	}
 	e.mu.Lock()
 	var found failures
 	if e.deafness() == "" && (sure || time.Now().After(e.next)) {
-		found = e.count(ctx, sure)
+		found, busy = e.count(ctx, sure)
 	}
 	found.n -= e.before
 	e.mu.Unlock()
 	if found.n > 0 {
 		e.heard(found)
 	}
+	return busy
+}
+
+// consumed is why the queue cannot be looked at while another desk looks.
+func (e *echo) consumed() string {
+	return fmt.Sprintf("another program consumes from %s; wait until it has ended", text.Name(e.session.manifest.Queue))
 }
 
 // count counts the messages of the queue, and looks at it if the number has changed.
-func (e *echo) count(ctx context.Context, sure bool) (found failures) {
+func (e *echo) count(ctx context.Context, sure bool) (found failures, busy string) {
 	conn, queue := e.session.worker.conn, e.session.manifest.Queue
 	ready, consumers, err := conn.Holds(queue)
 	if err == nil && (consumers > 0 || ready != e.ready) && (sure || consumers == 0) {
@@ -132,22 +165,22 @@ func (e *echo) count(ctx context.Context, sure bool) (found failures) {
 	case ctx.Err() != nil:
 	case err != nil:
 		e.deafen(err.Error())
-	case consumers > 0 && sure:
-		e.deafen("another program consumes from it")
-	case consumers > 0, ready == e.ready && (!sure || !e.fell):
+	case consumers > 0:
+		busy = e.consumed()
+	case ready == e.ready && (!sure || !e.fell):
 	default:
 		e.fell = e.fell || ready < e.ready
 		return e.lookAlone(ctx, sure)
 	}
-	return found
+	return found, busy
 }
 
 // lookAlone looks at the queue while no other run takes messages from it.
-func (e *echo) lookAlone(ctx context.Context, sure bool) (found failures) {
+func (e *echo) lookAlone(ctx context.Context, sure bool) (found failures, busy string) {
 	d, queue := e.session.worker.desk, e.session.manifest.Queue
 	l := wish{
 		what: "listens at " + queue, queue: topology.DeskLockName(d.Topology.Name, queue),
-		taken: "another desk works on it", fix: "wait until it has ended",
+		taken: "another desk works on " + text.Name(queue), fix: "wait until it has ended",
 	}
 	if sure {
 		l.wait = lockTime
@@ -158,23 +191,24 @@ func (e *echo) lookAlone(ctx context.Context, sure bool) (found failures) {
 	}
 	switch {
 	case ctx.Err() != nil:
-	case errors.Is(err, ErrRefused) && !sure:
+	case errors.Is(err, ErrRefused):
+		busy = err.Error()
 	case err != nil:
 		e.deafen(err.Error())
 	default:
-		found = e.look(ctx, sure)
+		return e.look(ctx, sure)
 	}
-	return found
+	return found, busy
 }
 
-// look counts the messages of the run that are in the queue. Without sure, one that is refused, as
-// another desk begins to look at this moment, is left to the next check, unless it has used up a
-// return: the next one would use up another.
-func (e *echo) look(ctx context.Context, sure bool) (found failures) {
+// look counts the messages of the run that are in the queue. One that is refused, as another desk
+// begins to look at this moment, is left to the next check. Without sure so is any that is refused,
+// unless it has used up a return: the next one would use up another.
+func (e *echo) look(ctx context.Context, sure bool) (found failures, busy string) {
 	d, m := e.session.worker.desk, e.session.manifest
 	if e.looks == 0 {
 		e.deafen("each look uses up a return of its messages")
-		return found
+		return found, ""
 	}
 	e.looks--
 	began := time.Now()
@@ -188,9 +222,16 @@ func (e *echo) look(ctx context.Context, sure bool) (found failures) {
 		return nil
 	})
 	e.next = time.Now().Add(max(echoTime, echoShare*time.Since(began)))
-	if limited := e.looks >= 0; errors.Is(err, ErrRefused) && !sure && (looked.Looked == 0 || !limited) {
-		e.looks++
-		return failures{}
+	if errors.Is(err, ErrRefused) {
+		limited := e.looks >= 0
+		switch {
+		case looked.Looked == 0 && looked.consumers > 0:
+			e.looks++
+			return failures{}, e.consumed()
+		case !sure && (looked.Looked == 0 || !limited):
+			e.looks++
+			return failures{}, ""
+		}
 	}
 	e.ready = looked.Messages
 	switch {
@@ -200,7 +241,7 @@ func (e *echo) look(ctx context.Context, sure bool) (found failures) {
 	case looked.Missed != "":
 		e.deafen(fmt.Sprintf("a look reached %d of its %d messages", looked.Looked, looked.Messages))
 	}
-	return found
+	return found, ""
 }
 
 // comesBack reports whether a message that has this key in a queue goes to another queue when a

@@ -216,3 +216,20 @@ func Pace(
 	}
 	return pause, stop
 }
+
+// Judge judges a batch of one message, or, with last, the last one. busy is why others keep the run
+// from hearing whether it failed. It reports whether the next one may be sent, and why the run
+// stops.
+func Judge(ctx context.Context, last bool, busy string) (next bool, stop error) {
+	p := &pacer{
+		messages: 2, sent: 1, given: 1, say: func() {}, stop: func(err error) { stop = err },
+		certain: func(context.Context) string { return busy },
+		backlogs: func() func(context.Context) (counts, error) {
+			return func(context.Context) (counts, error) { return counts{}, nil }
+		},
+	}
+	if last {
+		p.messages = 1
+	}
+	return p.judge(ctx, 1), stop
+}

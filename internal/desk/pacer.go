@@ -35,6 +35,8 @@ type pacer struct {
 	// backlogs begins to count how many of the messages that are ready in the target queues now
 	// their consumers have not read.
 	backlogs func() func(context.Context) (counts, error)
+	// certain waits until what has failed so far was heard. It returns why others keep it from that.
+	certain func(context.Context) (busy string)
 	// idle names the target queues that have messages and no consumer.
 	idle func() ([]string, error)
 	// named: the person has named the target, which may be there to keep the messages.
@@ -296,7 +298,9 @@ func (p *pacer) judge(ctx context.Context, size int) bool {
 			return false
 		}
 	}
-	p.brake.certain(ctx)
+	if !p.heard(ctx) {
+		return false
+	}
 	p.pause("")
 	failed := p.brake.count() - p.before
 	p.before += failed
@@ -305,6 +309,43 @@ func (p *pacer) judge(ctx context.Context, size int) bool {
 	}
 	p.stop(stopped(fmt.Sprintf("%d of a batch of %d failed again%s", failed, size, p.brake.lately())))
 	return false
+}
+
+// heard waits until what has failed so far was heard. The next batch waits while others keep the
+// brake from that; at the end, the result says what was not heard. It reports false if the run must
+// not go on.
+func (p *pacer) heard(ctx context.Context) bool {
+	longest := idleTime
+	if p.sentAll() {
+		longest = 0
+	}
+	busy := patient(ctx, longest, p.pause, func() string { return p.certain(ctx) })
+	if busy != "" && longest > 0 {
+		p.stop(unseen(busy))
+		return false
+	}
+	return ctx.Err() == nil
+}
+
+// patient tries over and over, for so long at most, what others keep from being done, and says that
+// it waits. It returns why they still do. Empty: it is done, or ctx has ended.
+func patient(ctx context.Context, longest time.Duration, waiting func(string), try func() (busy string)) string {
+	for began := time.Now(); ; {
+		busy := try()
+		if busy == "" || time.Since(began) >= longest {
+			return busy
+		}
+		waiting("whether messages failed again is not known yet: " + busy)
+		if pause(ctx, askPause) != nil {
+			return ""
+		}
+	}
+}
+
+// unseen stops a run which others have kept from hearing what failed for too long.
+func unseen(busy string) error {
+	return stopped(fmt.Sprintf("for %s it was not known whether messages failed again: %s, or pass --ramp none",
+		text.Duration(idleTime), busy))
 }
 
 // tolerates reports whether so many failures of a batch let the run go on.

@@ -118,3 +118,34 @@ func TestThePaceOfSeveralTargets(t *testing.T) {
 		})
 	}
 }
+
+// A batch of which others keep the run from hearing whether it failed stops the run after a minute.
+// The last one has no other behind it, and the result says what was not heard.
+func TestABatchThatIsNotHeard(t *testing.T) {
+	t.Parallel()
+	const busy = "another program consumes from dlq; wait until it has ended"
+	for name, tc := range map[string]struct {
+		last, next bool
+		busy, stop string
+	}{
+		"heard": {next: true},
+		"busy": {
+			busy: busy, stop: "for 1m it was not known whether messages failed again: " + busy + ", or pass --ramp none",
+		},
+		"last": {last: true, next: true, busy: busy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				next, err := desk.Judge(t.Context(), tc.last, tc.busy)
+				stop := ""
+				if err != nil {
+					stop = err.Error()
+				}
+				if next != tc.next || stop != tc.stop {
+					t.Errorf("the next batch may be sent: %t; it stops: %q", next, stop)
+				}
+			})
+		})
+	}
+}

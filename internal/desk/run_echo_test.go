@@ -134,6 +134,52 @@ func TestAReplayHearsWhatComesBack(t *testing.T) {
 	}
 }
 
+// A run waits while others consume from the queue to which failures come back, as a look does, and
+// hears the failures then: also one that is resumed meanwhile.
+func TestARunWaitsToSeeWhatComesBack(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	const n, others = 20, 10
+	s := newForeign(t, "quorum", n+others)
+	s.consume(t, "orders", func(amqp091.Delivery) bool { return true })
+	s.awaitReady(t, "dlq", n+others)
+	looked := 0
+	colleague := func(p desk.Progress) {
+		if p.Phase == desk.Sending && looked == 0 {
+			s.lookFor(t, "dlq", 3*time.Second)
+			looked++
+		}
+	}
+	p, err := s.desk.Propose(t.Context(), desk.Request{Action: desk.Replay, Queue: "dlq", Limit: n, Send: desk.SendOptions{
+		Rate: 100, Ramp: []int{2, 3}, StopFailures: 3, Settle: 500 * time.Millisecond,
+	}})
+	if err != nil || len(p.Refusals) > 0 {
+		t.Fatal(p.Refusals, err)
+	}
+	r, err := s.desk.Execute(t.Context(), p, colleague)
+	if err != nil || looked == 0 || !strings.Contains(r.Stopped, "2 of a batch of 2 failed again") || len(r.Unheard) > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	s.lookFor(t, "dlq", time.Second)
+	r, err = s.desk.Resume(t.Context(), r.Run, nil, nil)
+	if err != nil || !strings.Contains(r.Stopped, "2 of a batch of 2 failed again") || len(r.Unheard) > 0 {
+		t.Errorf("resumed: %+v, %v", r, err)
+	}
+}
+
+// lookFor has a consumer of a queue hold a message for a while.
+func (s *shop) lookFor(t *testing.T, queue string, long time.Duration) {
+	t.Helper()
+	ch := s.target.Channel(t)
+	if err := ch.Qos(1, 0, false); err != nil {
+		t.Error(err)
+	}
+	if _, err := ch.Consume(queue, "", false, false, false, false, nil); err != nil {
+		t.Error(err)
+	}
+	time.AfterFunc(long, func() { _ = ch.Close() }) // the message comes back
+}
+
 // Before 4.3 each look uses up a return of the messages of a queue that limits them. A run listens
 // at such a queue no more once a look was refused as the first message has few left, and says so at
 // once.

@@ -107,6 +107,7 @@ func (s *session) newSender(
 	x.pacer = &pacer{
 		o: s.manifest.Send, waiting: x.waiting, backlogs: x.backlogs, say: x.tellSending, stop: cancel,
 		idle: x.idle, named: s.manifest.Target.named(), messages: messages, wake: make(chan struct{}, 1),
+		certain: func(ctx context.Context) string { return x.brake.certain(ctx) }, // startBrake sets it
 	}
 	return x
 }
@@ -144,7 +145,7 @@ func (x *sender) end(ctx, sending context.Context) (ended bool, err error) {
 	listening.Go(func() { x.pacer.endBatch(sending) })
 	err = x.worker.closeHold(ctx)
 	listening.Wait()
-	x.brake.certain(sending)
+	x.brake.atEnd(sending)
 	if why, failed := errors.AsType[stopped](context.Cause(sending)); failed && err == nil {
 		return true, why
 	}
