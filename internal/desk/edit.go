@@ -79,8 +79,11 @@ func (x *sender) sendOneEdited(ctx context.Context, publisher *outlet, m amqp.He
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(sendGrace, end) })()
 	publish := func(move relay.Move) error {
 		err := publisher.publish(grace, move.Exchange, move.Key, move.Message)
-		if errors.Is(err, errReturned) {
+		switch {
+		case errors.Is(err, errReturned):
 			return stopped(err.Error())
+		case err != nil: // it may be there, and is sent again
+			x.doubt(1)
 		}
 		return err
 	}
@@ -89,6 +92,7 @@ func (x *sender) sendOneEdited(ctx context.Context, publisher *outlet, m amqp.He
 			return err
 		}
 		if err := x.worker.noteStep(grace, recordSent); err != nil {
+			x.doubt(1) // the next process sends the edited message again
 			return err
 		}
 	}

@@ -164,6 +164,11 @@ func (s *session) doubt(n int) {
 	s.worker.inDoubt += n
 }
 
+// doubledAtMost returns how many of so many messages may be doubled.
+func (s *session) doubledAtMost(messages int) int {
+	return s.doubledEarlier + min(s.doubledBefore, messages)
+}
+
 // again is what continues the run once the reason is gone for which it stopped.
 func (s *session) again() string {
 	if s.direct {

@@ -35,6 +35,7 @@ type sender struct {
 	cancel context.CancelCauseFunc
 	frame  int
 	moved  int
+	tried  int // messages that this pass of the relay has published, or is about to
 	left   int
 	read   time.Time // when the virtual host was read last, before the first message
 
@@ -49,7 +50,7 @@ type sender struct {
 // Nothing is lost: the relay acknowledges a message in the hold once the broker has confirmed its
 // copy. A process that dies doubles at most the messages in flight, with the same message-id.
 func (s *session) send(ctx context.Context, r Result, messages int) (Result, error) {
-	r.Left, r.DoubledAtMost = messages, s.doubledEarlier+min(s.doubledBefore, messages)
+	r.Left, r.DoubledAtMost = messages, s.doubledAtMost(messages)
 	if made, err := s.worker.openParked(ctx, s.manifest); err != nil {
 		return r, err
 	} else if made {
@@ -79,6 +80,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	kept := x.keepRoom(ctx)
 	err = x.sendAll(ctx, r.DoubledAtMost)
 	kept()
+	r.DoubledAtMost = s.doubledAtMost(messages)
 	switch {
 	case err == nil && x.left > 0: // basic.get has found the hold empty
 		r.Gone, x.left = x.left, 0
@@ -194,6 +196,7 @@ func (x *sender) run(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
 		},
+		Passed: func(err error) { x.passed(ctx, err) },
 	}.Run(ctx)
 	switch {
 	case context.Cause(ctx) != nil:
@@ -205,6 +208,17 @@ func (x *sender) run(ctx context.Context) error {
 	default:
 		return err
 	}
+}
+
+// passed notes how many messages a pass of the relay may have doubled that has failed. The hold
+// gets back what the broker knows no acknowledgement of: what it has not confirmed, and what was
+// acknowledged just before the connection ended. That is no more than it may deliver at once.
+func (x *sender) passed(ctx context.Context, err error) {
+	ended := err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, relay.ErrAgain) || errors.Is(err, relay.ErrHeld)
+	if !ended {
+		x.doubt(min(x.tried, x.prefetch()))
+	}
+	x.tried = 0
 }
 
 // prefetch is how many messages of the hold are delivered at once.
@@ -257,6 +271,7 @@ func (x *sender) Move(d amqp091.Delivery) relay.Move {
 		x.pacer.unused()
 		return relay.Move{Exchange: nowhere} // it is held back
 	}
+	x.tried++
 	return x.moveBy(x.router.route, d)
 }
 
