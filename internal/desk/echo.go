@@ -216,8 +216,13 @@ func (e *echo) look(ctx context.Context, sure bool) (found failures, busy string
 		if deadletter.RunOf(dead.Delivery) != m.Run {
 			return nil
 		}
-		if v := d.reader().Head(dead); !slices.Contains(e.listened, v.WorkQueue) { // the brake has heard those
-			found = failures{found.n + 1, cmp.Or(v.Error, v.Cause), v.Key}
+		v := d.reader().Head(dead)
+		if slices.Contains(e.listened, v.WorkQueue) { // the brake has heard it
+			return nil
+		}
+		found.n++
+		if d.Reader != nil { // or nothing tells what to mask
+			found.why, found.key = cmp.Or(v.Error, v.Cause), v.Key
 		}
 		return nil
 	})
