@@ -2,7 +2,6 @@ package desk_test
 
 import (
 	"bytes"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -17,24 +16,24 @@ import (
 )
 
 // cuttable has the desk of the shop reach the broker through a proxy. The returned function cuts
-// the connection of a run that does something, such as "listens".
-func (s *shop) cuttable(t *testing.T, does string) (cut func()) {
+// the connection of a run that does something, such as "listens". It is also cut once it has sent
+// what is in at, unless that is empty.
+func (s *shop) cuttable(t *testing.T, does, at string) (cut func()) {
 	t.Helper()
 	var found atomic.Pointer[net.Conn]
 	s.desk = s.deskOn(t, brokertest.NewFilter(t, s.target, func(client, server net.Conn) {
 		buffer, name := make([]byte, 1<<16), []byte("dlxctl desk "+does+" 2") // the year of the run
-		for {
+		for is := false; ; {
 			n, err := client.Read(buffer)
 			if err != nil {
 				return
 			}
-			if bytes.Contains(buffer[:n], name) { // it begins with its name
+			if bytes.Contains(buffer[:n], name) {
 				found.Store(&client)
-				_, _ = server.Write(buffer[:n])
-				_, _ = io.Copy(server, client) // how it ends does not matter
-				return
+				is = true
 			}
-			if _, err := server.Write(buffer[:n]); err != nil {
+			_, err = server.Write(buffer[:n])
+			if err != nil || is && at != "" && bytes.Contains(buffer[:n], []byte(at)) {
 				return
 			}
 		}
@@ -52,7 +51,7 @@ func TestARunThatCannotListenStops(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, "quorum")
-			cut := s.cuttable(t, "listens")
+			cut := s.cuttable(t, "listens", "")
 			s.consume(t, "billing", func(amqp091.Delivery) bool { return false })
 			s.bury(t, 4*n)
 			q := request(t, desk.Replay)

@@ -149,3 +149,33 @@ func TestAnEditOfAParkedMessageCanBeRestored(t *testing.T) {
 		})
 	}
 }
+
+// An edit whose connection ends when the broker has the edited message, and has not confirmed it,
+// says that it may be sent twice.
+func TestAnEditIsCut(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.bury(t, 4)
+	const body = `{"order": 9}`
+	s.cuttable(t, "publishes", body)
+	s.desk.Holding()
+	q := request(t, desk.Edit)
+	q.Edited = &deadletter.Edited{Body: []byte(body), MessageID: "new"}
+	p, err := s.desk.Propose(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.desk.Execute(t.Context(), p, nil)
+	if err == nil || r.Left != 1 || r.DoubledAtMost != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := s.deskOn(t, s.target).Resume(t.Context(), r.Run, nil, nil); err != nil || !r.Ended || r.Moved != 1 {
+		t.Fatalf("resumed: %+v, %v", r, err)
+	}
+	if sent := len(s.drained(t, "billing")); sent < 1 || sent > 1+r.DoubledAtMost {
+		t.Errorf("the edited message was sent %d times", sent)
+	}
+	s.awaitReady(t, "shop.parked", 1)
+	s.tidy(t)
+}
