@@ -215,6 +215,12 @@ const inOutage = `dlxctl_queue_in_outage{topology="shop",backoff="hourly",queue=
 // unread is the series of the statistics that tell of outages.
 const unread = `dlxctl_statistics_unread{topology="shop",backoff="hourly",instance="p-1"}`
 
+// built and startedAt are series of a processor that begin with it.
+const (
+	built     = `dlxctl_build_info{instance="p-1"}`
+	startedAt = `process_start_time_seconds{instance="p-1"}`
+)
+
 // scraped returns the series that Prometheus writes of each scrape of a node of the broker.
 func scraped(node string) string { return fmt.Sprintf("up{instance=%q}", node) }
 
@@ -267,7 +273,7 @@ func TestAlertsFire(t *testing.T) {
 		tiersOf("1m ×2", "p-1"): "1" + long, tiersOf("1m ×2", "p-2"): "1" + long,
 		heldIn("standard"): "0" + long, blocked: "0" + long, retried("standard", "billing", "1m"): "3" + long,
 		consumersOf("billing"): "2" + long, consumersOf("audit"): "1" + long, depth("billing"): "7" + long,
-		deadLettered("billing", "page", "team-billing"): "7" + long,
+		deadLettered("billing", "page", "team-billing"): "7" + long, built: "1" + long, startedAt: "-3600" + long,
 	}
 	// with changes series of what is well, name and values by turns; an empty value removes one.
 	with := func(changes ...string) map[string]string {
@@ -310,6 +316,20 @@ func TestAlertsFire(t *testing.T) {
 		"a dead letter": {
 			series: dead("billing", "page", "0x10 1"), quiet: "10m", at: "12m",
 			fire: []string{"DlxctlDeadLetters billing page team-billing"},
+		},
+		"the first dead letter of a queue of a match": {
+			series: dead("billing", "page", "_x10 1"), quiet: "9m", at: "19m",
+			fire: []string{"DlxctlDeadLetters billing page team-billing"},
+		},
+		"the first dead letter of a queue of a match, half an hour ago": {series: dead("billing", "page", "_x10 1"), at: "40m"},
+		"dead letters before the first scrape": {
+			series: with(deadLettered("billing", "page", "team-billing"), "7x5 stale _x20 40"+long,
+				built, "1x5 stale _x20 1"+long, startedAt, "-3600x5 stale _x20 1600"+long),
+			quiet: "26m", at: "30m", fire: []string{"DlxctlDeadLetters billing page team-billing"},
+		},
+		"a gap in the scrapes": {
+			series: with(deadLettered("billing", "page", "team-billing"), "7x5 stale _x20 7"+long,
+				built, "1x5 stale _x20 1"+long, startedAt, "-3600x5 stale _x20 -3600"+long), at: "30m",
 		},
 		"dead letters of severity ticket": {
 			series: dead("reports", "ticket", "0x10 3"), quiet: "10m", at: "12m",

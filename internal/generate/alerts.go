@@ -134,14 +134,24 @@ func (a *alerts) newDeadLetters() {
 			}) {
 			continue
 		}
-		selector := selector("dlxctl_messages_dead_lettered_total", "topology", a.t.Name, "severity", severity)
+		counter := selector("dlxctl_messages_dead_lettered_total", "topology", a.t.Name, "severity", severity)
 		a.add(Rule{
 			Alert: "DlxctlDeadLetters",
-			Expr:  "sum by (topology, backoff, queue, severity, owner) (increase(" + selector + "[10m])) > 0",
+			Expr: "sum by (topology, backoff, queue, severity, owner) (" + begun(counter) + " or increase(" + counter +
+				"[10m])) > 0",
 			Annotations: about("{{ $labels.queue }} has new dead letters",
 				"About {{ $value | printf \"%.0f\" }} in 10 minutes. To see why: dlxctl desk groups '@{{ $labels.queue }}'. The log of dlxctl process lists each one."),
 		}, "severity", severity)
 	}
+}
+
+// begun returns the series of a counter that did not exist 10 minutes ago. All that they count is
+// new, and increase misses what a processor counts before its first scrape, and the message with
+// which it begins to count a queue of a match. A gap in the scrapes makes no counter new: the
+// process was not scraped 10 minutes ago, and is older than that.
+func begun(counter string) string {
+	return counter + " unless " + counter + " offset 10m" +
+		" and on (instance, job) (dlxctl_build_info offset 10m or process_start_time_seconds > time() - 600)"
 }
 
 // deadLetters adds the alerts about what dead-letter queues hold. Dead letters of queues without a
