@@ -253,11 +253,21 @@ func deadLettered(queue, severity, owner string) string {
 		"shop", "standard", queue, "rejected", severity, owner, "p-1")
 }
 
+// long is for all the time that a case takes.
+const long = "x2000"
+
+// played is what promtool lets rules see.
+type played struct {
+	series map[string]string
+	quiet  string   // a time at which nothing fires yet; empty means no check
+	at     string   // the time at which these fire:
+	fire   []string // name, queue, severity and owner
+}
+
 // Each alert fires under its condition, with queue, severity and owner, and none fires otherwise.
 func TestAlertsFire(t *testing.T) {
 	t.Parallel()
 	brokertest.OnNewestLine(t)
-	const long = "x2000"
 	well := map[string]string{
 		up("standard"): "1" + long, up("hourly"): "1" + long, up("desk"): "1" + long,
 		upAt("in"): "1" + long, upAt("due"): "1" + long, upAt("timer"): "1" + long,
@@ -291,12 +301,6 @@ func TestAlertsFire(t *testing.T) {
 		out[ready(queue)] = strings.Repeat(fmt.Sprintf("%dx7 0 0 ", n), 20)
 		return out
 	}
-	type test struct {
-		series map[string]string
-		quiet  string   // a time at which nothing fires yet; empty means no check
-		at     string   // the time at which these fire:
-		fire   []string // name, queue, severity and owner
-	}
 	dead := func(queue, severity string, values string) map[string]string {
 		return with(deadLettered(queue, severity, "team-"+queue), values+long)
 	}
@@ -311,7 +315,7 @@ func TestAlertsFire(t *testing.T) {
 		out[ready(queue)], out[unacked(queue)] = "100"+long, "7"+long
 		return out
 	}
-	tests := map[string]test{
+	tests := map[string]played{
 		"nothing is wrong": {series: well, quiet: "1m", at: "33h"},
 		"a dead letter": {
 			series: dead("billing", "page", "0x10 1"), quiet: "10m", at: "12m",
@@ -535,6 +539,21 @@ func TestAlertsFire(t *testing.T) {
 			fire: []string{"DlxctlBrokerMetricsMissing  ticket "},
 		},
 	}
+	alerts := generate.Alerts(compiled(t, alerted), options())
+	names := play(t, alerts, tests)
+	for _, r := range alerts.Groups[0].Rules {
+		if !names[r.Alert] {
+			t.Errorf("no case makes %s fire", r.Alert)
+		}
+		if link := r.Annotations["runbook_url"]; !strings.HasSuffix(link, "#"+strings.ToLower(r.Alert)) {
+			t.Errorf("%s links to %q", r.Alert, link)
+		}
+	}
+}
+
+// play lets promtool check when rules fire. It returns the names of those that do.
+func play(t *testing.T, alerts generate.RuleFile, tests map[string]played) map[string]bool {
+	t.Helper()
 	// By how often promtool evaluates the rules. Each minute of a day takes it ten seconds.
 	files := map[string][]map[string]any{}
 	names := map[string]bool{}
@@ -570,15 +589,6 @@ func TestAlertsFire(t *testing.T) {
 			"interval": "1m", "name": name, "input_series": inputs, "promql_expr_test": checks,
 		})
 	}
-	alerts := generate.Alerts(compiled(t, alerted), options())
-	for _, r := range alerts.Groups[0].Rules {
-		if !names[r.Alert] {
-			t.Errorf("no case makes %s fire", r.Alert)
-		}
-		if link := r.Annotations["runbook_url"]; !strings.HasSuffix(link, "#"+strings.ToLower(r.Alert)) {
-			t.Errorf("%s links to %q", r.Alert, link)
-		}
-	}
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "rules.yml"), alerts)
 	for interval, cases := range files {
@@ -588,6 +598,38 @@ func TestAlertsFire(t *testing.T) {
 		})
 		promtool(t, dir, "test", "rules", file)
 	}
+	return names
+}
+
+// Where processors run now and then, as the file accepts, failed messages may wait for the next
+// run, and for a day at most.
+func TestAlertsWhereProcessorsRunNowAndThen(t *testing.T) {
+	t.Parallel()
+	brokertest.OnNewestLine(t)
+	top := compiled(t, `
+version: 1
+name: shop
+defaults: {backoff: standard}
+backoff: {standard: {tiers: [1m]}}
+exchanges: [{name: events}]
+delays: [{name: shop.later, to: events, engine: native}]
+queues: [{name: billing, severity: page}]
+accept: [no-processor=shop.standard.failed, no-processor=shop.delay.in.shop.later]
+`)
+	series := func(failed string) map[string]string {
+		return map[string]string{
+			depth("shop.unroutable"): "0" + long, depth("shop.standard.retry.1m"): "0" + long,
+			ready("shop.standard.retry.1m"): "0" + long,
+			depth("shop.standard.failed"):   failed, ready("shop.standard.failed"): failed,
+		}
+	}
+	play(t, generate.Alerts(top, options()), map[string]played{
+		"runs empty the failed queue": {series: series(strings.Repeat("0+1x200 ", 10)), quiet: "3h", at: "25h"},
+		"the runs have ended": {
+			series: series("0x10 2" + long), quiet: "24h", at: "25h",
+			fire: []string{"DlxctlRetriesStalled shop.standard.failed ticket "},
+		},
+	})
 }
 
 // Alertmanager accepts the sample, where amtool is installed. Each alert that it names exists, and

@@ -216,6 +216,9 @@ func (a *alerts) previous() []topology.WorkQueue {
 // queues of delays that are not consumed.
 func (a *alerts) failedQueues() {
 	for _, l := range a.t.Backoffs {
+		if a.mayWait(l.FailedQueue) {
+			continue
+		}
 		severity := a.worst(func(w topology.WorkQueue) bool { return w.Backoff == l.Name })
 		ready := selector(metricReady, "vhost", a.vhost, "queue", l.FailedQueue)
 		a.add(Rule{
@@ -236,6 +239,9 @@ func (a *alerts) failedQueues() {
 		}, "severity", severity, "backoff", l.Name)
 	}
 	for _, d := range a.t.Delays {
+		if a.mayWait(d.Intake) {
+			continue
+		}
 		for _, queue := range d.Read() {
 			up := selector("dlxctl_consumer_up", "topology", a.t.Name, "queue", queue)
 			severity, so := a.worst(anyQueue), "wait there and become late"
@@ -251,6 +257,12 @@ func (a *alerts) failedQueues() {
 			}, "severity", severity)
 		}
 	}
+}
+
+// mayWait reports whether the file accepts that no processor consumes a queue, as where one runs
+// now and then.
+func (a *alerts) mayWait(queue string) bool {
+	return topology.Accepts(a.t.Accepted, topology.WarnNoProcessor, []string{queue})
 }
 
 // unroutable adds the alert about the unroutable queue.

@@ -59,11 +59,7 @@ func (a *alerts) standstill() {
 	}, "severity", a.worst(anyQueue))
 	for _, b := range a.t.Backoffs {
 		severity := a.worst(func(w topology.WorkQueue) bool { return w.Backoff == b.Name })
-		a.add(Rule{
-			Alert: "DlxctlRetriesStalled", Expr: a.stalled(b), For: "5m",
-			Annotations: about("nothing moves out of {{ $labels.queue }}",
-				"Messages wait there, and no processor has moved one for 5 minutes or more. No message is lost. The log of dlxctl process shows what it waits for."),
-		}, "severity", severity, "backoff", b.Name)
+		a.stalled(b, severity)
 		a.add(Rule{
 			Alert: "DlxctlProcessorOutdated",
 			Expr: fmt.Sprintf("max by (topology, backoff, tiers, instance) (dlxctl_backoff_info{topology=%q,backoff=%q,tiers!=%q}) == 1",
@@ -72,7 +68,7 @@ func (a *alerts) standstill() {
 			Annotations: about("a processor of {{ $labels.topology }} runs with another file",
 				"{{ $labels.instance }} retries messages of the backoff {{ $labels.backoff }} after {{ $labels.tiers }}. By the file of this rule it is "+literal(b.DelaysText())+". Restart it with this file, or generate the rules again."),
 		}, "severity", byDay(severity), "backoff", b.Name)
-		if a.o.Processors < 2 {
+		if a.o.Processors < 2 || a.mayWait(b.FailedQueue) {
 			continue
 		}
 		up := selector("dlxctl_consumer_up", "topology", a.t.Name, "queue", b.FailedQueue)
@@ -85,9 +81,28 @@ func (a *alerts) standstill() {
 	}
 }
 
-// stalled returns the expression that a failed queue has more messages than must stay there, and
+// stalled adds the alert that nothing moves out of a failed queue. Where its messages may wait for
+// the next run of a processor, one of a day is missing.
+func (a *alerts) stalled(b topology.Backoff, severity string) {
+	r := Rule{
+		Alert: "DlxctlRetriesStalled", Expr: a.stands(b), For: "5m",
+		Annotations: about("nothing moves out of {{ $labels.queue }}",
+			"Messages wait there, and no processor has moved one for 5 minutes or more. No message is lost. The log of dlxctl process shows what it waits for."),
+	}
+	if a.mayWait(b.FailedQueue) {
+		severity = byDay(severity)
+		queue := []string{b.FailedQueue} // it need not look empty after a run: messages may fail all the time
+		r.Expr = a.depth(queue) + " > 0 and max by (vhost, queue) (resets(" + a.queues(metricMessages, queue) + "[15m])) == 0"
+		r.For = "1d"
+		r.Annotations = about("nothing has left {{ $labels.queue }} for a day",
+			"Messages wait there for a run of dlxctl process. No message is lost.")
+	}
+	a.add(r, "severity", severity, "backoff", b.Name)
+}
+
+// stands returns the expression that a failed queue has more messages than must stay there, and
 // that no processor has moved one for 5 minutes.
-func (a *alerts) stalled(b topology.Backoff) string {
+func (a *alerts) stands(b topology.Backoff) string {
 	of := func(metric string) string { return selector(metric, "topology", a.t.Name, "backoff", b.Name) }
 	moved := func(metric string) string { return "sum(increase(" + of(metric) + "[5m])) > 0" }
 	return a.depth([]string{b.FailedQueue}) +
