@@ -191,8 +191,9 @@ func (q *failedQueue) noteBlocked(ctx context.Context, b amqp.Blocking) {
 	}
 }
 
-// process runs one relay after the other until ctx ends. It ends with an error when a
-// connection is lost.
+// process runs one relay after the other until ctx ends. It ends with an error when a connection is
+// lost, or when it is refused something and the password has changed: RabbitMQ before 4.2.6 leaves
+// a connection open whose OAuth 2 token has expired, and refuses all that is done over it.
 func (q *failedQueue) process(ctx context.Context, in, out *amqp.Conn, confirmTimeout time.Duration) error {
 	logged := ""
 	for failures := 1; ; failures++ {
@@ -208,6 +209,9 @@ func (q *failedQueue) process(ctx context.Context, in, out *amqp.Conn, confirmTi
 		if errors.Is(err, relay.ErrAgain) {
 			failures = 0
 			continue
+		}
+		if errors.Is(err, broker.ErrForbidden) && in.PasswordChanged() {
+			return errors.New("the password file has changed, and a connection with its previous content is refused: " + err.Error())
 		}
 		missing := errors.Is(err, broker.ErrNotFound)
 		err = withFix(err)

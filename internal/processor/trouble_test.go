@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -348,6 +350,34 @@ func TestAChannelException(t *testing.T) {
 		t.Errorf("%d are doubled, though nothing was taken anywhere", doubled)
 	}
 	log.calm(t)
+}
+
+// A connection that is refused something is replaced once the password file has changed: the
+// previous password may be an OAuth 2 token that has expired.
+func TestAChangedPasswordFile(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, retryInAnHour)
+	user := s.target.User(t, "", "^$", "^nothing$", ".*")
+	file := filepath.Join(t.TempDir(), "password")
+	write := func(password string) {
+		if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(user.Password)
+	p := s.processor(t)
+	var err error
+	if p.Endpoint, err = (broker.Config{URL: user.URL, API: user.API, PasswordFile: file}).Resolve(); err != nil {
+		t.Fatal(err)
+	}
+	log := listen(t, p)
+	run(t, p)
+	s.fill(t, 1)
+	log.says(t, "may not publish to exchange shop.slow.dlx")
+	s.target.Call(t, "PUT", "users/"+url.PathEscape(user.Username), map[string]any{"password": "new", "tags": ""})
+	write("new")
+	log.says(t, "the password file has changed")
 }
 
 // One that may not see the tiers, which RabbitMQ 4.3 shows only to users with a right on them, goes

@@ -121,6 +121,12 @@ func dial(ctx context.Context, e broker.Endpoint, extra uint32) (*Conn, error) {
 	return c, nil
 }
 
+// PasswordChanged reports whether a new connection would log in with another password than this
+// one: the file that holds it has changed.
+func (c *Conn) PasswordChanged() bool {
+	return c.endpoint.Renew().AMQP.Password() != c.endpoint.AMQP.Password()
+}
+
 // login is a login with a user and a password to which a broker answers in words. RabbitMQ tells a
 // client that it is refused only if the client says that it expects it (the capability
 // authentication_failure_close); otherwise it hangs up, as it does when it stops, or when a login
