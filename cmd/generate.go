@@ -3,6 +3,7 @@ package cmd
 import (
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -39,6 +40,7 @@ func generators(a *app) []*cobra.Command {
 type alertsCommand struct {
 	app     *app
 	options generate.AlertOptions
+	labels  []string
 }
 
 func newAlerts(a *app) *cobra.Command {
@@ -68,7 +70,33 @@ on each node.`,
 		"alert when more than `NUMBER` messages of a work queue with consumers wait for 15 minutes; 0 never alerts")
 	c.Flags().StringVar(&k.options.RunbookURL, "runbook-url", "",
 		"`URL` of a page with a section for each alert, such as a copy of docs/alerts.md")
+	labelFlag(c, &k.labels)
 	return c
+}
+
+// labelFlag adds the flag for labels of an environment.
+func labelFlag(c *cobra.Command, to *[]string) {
+	c.Flags().StringArrayVar(to, "label", nil,
+		"use only series with the label `NAME=VALUE`, such as env=prod, where one Prometheus has several environments; may be repeated")
+}
+
+// parseLabels returns the labels that the flag names. Those of the metrics say something else.
+func parseLabels(flag []string) (map[string]string, error) {
+	out := map[string]string{}
+	valid := regexp.MustCompile(`^_?[a-zA-Z][a-zA-Z0-9_]*$`) // Prometheus keeps names that begin with __ to itself
+	taken := []string{"topology", "backoff", "queue", "vhost", "severity", "owner", "alertname"}
+	for _, label := range flag {
+		name, value, ok := strings.Cut(label, "=")
+		switch {
+		case !ok || value == "" || !valid.MatchString(name):
+			return nil, usageError{fmt.Errorf("--label is %q; write NAME=VALUE, such as env=prod", label)}
+		case slices.Contains(taken, name):
+			return nil, usageError{fmt.Errorf("--label is %q, but the rules use this label themselves; write one that "+
+				"Prometheus adds to all series of an environment, such as env=prod", label)}
+		}
+		out[name] = value
+	}
+	return out, nil
 }
 
 func (k *alertsCommand) run() error {
@@ -83,6 +111,10 @@ func (k *alertsCommand) run() error {
 		return usageError{fmt.Errorf(
 			"--runbook-url is %q; write the URL of a page, such as https://wiki.example/dlxctl-alerts, without #", o.RunbookURL)}
 	}
+	var err error
+	if o.Labels, err = parseLabels(k.labels); err != nil {
+		return err
+	}
 	t, vhost, err := k.app.loadPlaced()
 	if err != nil {
 		return err
@@ -95,7 +127,8 @@ func (k *alertsCommand) run() error {
 }
 
 func newDashboard(a *app) *cobra.Command {
-	return &cobra.Command{
+	var labels []string
+	c := &cobra.Command{
 		Use:   "dashboard",
 		Short: "Print a dashboard for Grafana",
 		Long: `Print a dashboard for Grafana, as JSON to import: what needs attention, the flow of failed
@@ -105,13 +138,19 @@ alerts'.`,
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE: func(*cobra.Command, []string) error {
+			with, err := parseLabels(labels)
+			if err != nil {
+				return err
+			}
 			t, vhost, err := a.loadPlaced()
 			if err != nil {
 				return err
 			}
-			return text.WriteJSON(a.stdout, generate.MakeDashboard(t, vhost))
+			return text.WriteJSON(a.stdout, generate.MakeDashboard(t, vhost, with))
 		},
 	}
+	labelFlag(c, &labels)
+	return c
 }
 
 type argsCommand struct {

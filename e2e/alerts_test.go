@@ -103,7 +103,7 @@ func TestPromtoolAcceptsRulesAndQueries(t *testing.T) {
 			promtool(t, dir, "check", "rules", "rules.yml")
 
 			queries := generate.RuleGroup{Name: "dashboard"}
-			for _, p := range generate.MakeDashboard(top, "/").Panels {
+			for _, p := range generate.MakeDashboard(top, "/", nil).Panels {
 				for _, target := range p.Targets {
 					name := fmt.Sprintf("Panel%d%s", p.ID, target.RefID)
 					queries.Rules = append(queries.Rules, generate.Rule{Alert: name, Expr: target.Expr})
@@ -151,7 +151,7 @@ func queries(top topology.Compiled) []string {
 	for _, r := range generate.Alerts(top, options()).Groups[0].Rules {
 		out = append(out, r.Expr)
 	}
-	for _, p := range generate.MakeDashboard(top, "/").Panels {
+	for _, p := range generate.MakeDashboard(top, "/", nil).Panels {
 		for _, target := range p.Targets {
 			out = append(out, target.Expr)
 		}
@@ -632,6 +632,43 @@ accept: [no-processor=shop.standard.failed, no-processor=shop.delay.in.shop.late
 	})
 }
 
+// Where one Prometheus has staging and production, the alerts of one are not about the other.
+func TestAlertsOfAnEnvironment(t *testing.T) {
+	t.Parallel()
+	brokertest.OnNewestLine(t)
+	o := options()
+	o.Labels = map[string]string{"env": "prod"}
+	series := map[string]string{}
+	add := func(env, processors, dead string, queues string) {
+		of := func(series string) string { return strings.TrimSuffix(series, "}") + fmt.Sprintf(",env=%q}", env) }
+		series[of(upOf("standard", "p-1"))], series[of(upOf("standard", "p-2"))] = processors+long, processors+long
+		series[of(deadLettered("billing", "ticket", "team-billing"))] = dead + long
+		for _, queue := range []string{"shop.unroutable", "shop.standard.failed", "shop.standard.retry.1m"} {
+			series[of(depth(queue))], series[of(ready(queue))] = queues+long, queues+long
+		}
+	}
+	add("prod", "0", "0", "0")
+	add("staging", "1", "0x10 0+1", "3")
+	top := compiled(t, `
+version: 1
+name: shop
+defaults: {backoff: standard}
+backoff: {standard: {tiers: [1m]}}
+queues: [{name: billing, owner: team-billing}]
+`)
+	play(t, generate.Alerts(top, o), map[string]played{"only staging has processors": {
+		series: series, quiet: "4m", at: "30m", fire: []string{"DlxctlProcessorDown shop.standard.failed ticket "},
+	}})
+	matching := regexp.MustCompile(`\{[^}]*env="prod"\}`)
+	for _, p := range generate.MakeDashboard(top, "/", o.Labels).Panels {
+		for _, target := range p.Targets {
+			if selectors := strings.Count(target.Expr, "{"); len(matching.FindAllString(target.Expr, -1)) != selectors {
+				t.Errorf("%q shows other environments: %s", p.Title, target.Expr)
+			}
+		}
+	}
+}
+
 // Alertmanager accepts the sample, where amtool is installed. Each alert that it names exists, and
 // has the labels that must be equal for one alert to inhibit the other.
 func TestTheSampleOfAlertmanager(t *testing.T) {
@@ -683,7 +720,7 @@ func TestTheSampleOfAlertmanager(t *testing.T) {
 func TestDashboardPanelsDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	if err := writing.WriteJSON(&out, generate.MakeDashboard(compiled(t, alerted), "/")); err != nil {
+	if err := writing.WriteJSON(&out, generate.MakeDashboard(compiled(t, alerted), "/", nil)); err != nil {
 		t.Fatal(err)
 	}
 	var d generate.Dashboard

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -57,6 +55,9 @@ const (
 type AlertOptions struct {
 	// VHost is the virtual host of the topology.
 	VHost string
+	// Labels are those by which Prometheus tells environments with the same topology apart. All
+	// series have them, and so have the alerts.
+	Labels map[string]string
 	// Processors is how many processes should consume each failed queue. With fewer than 2
 	// there is no alert about a process that is missing while another one runs.
 	Processors int
@@ -73,7 +74,7 @@ type AlertOptions struct {
 // dead letters has that of the metric. The others know no message, and have the worst severity that
 // messages of the queue may have.
 func Alerts(t topology.Compiled, o AlertOptions) RuleFile {
-	a := alerts{t: t, o: o, vhost: o.VHost}
+	a := alerts{t: t, o: o, scope: scope{o.VHost, o.Labels}}
 	a.t.WorkQueues = withMatches(t)
 	a.newDeadLetters()
 	for i, w := range a.t.WorkQueues {
@@ -98,9 +99,9 @@ func Alerts(t topology.Compiled, o AlertOptions) RuleFile {
 }
 
 type alerts struct {
+	scope
 	t     topology.Compiled
 	o     AlertOptions
-	vhost string
 	rules []Rule
 }
 
@@ -108,6 +109,9 @@ type alerts struct {
 // left out.
 func (a *alerts) add(r Rule, labels ...string) {
 	r.Labels = map[string]string{"topology": a.t.Name}
+	for name, value := range a.labels {
+		r.Labels[name] = literal(value)
+	}
 	for i := 0; i < len(labels); i += 2 {
 		if labels[i+1] != "" {
 			r.Labels[labels[i]] = literal(labels[i+1])
@@ -134,10 +138,10 @@ func (a *alerts) newDeadLetters() {
 			}) {
 			continue
 		}
-		counter := selector("dlxctl_messages_dead_lettered_total", "topology", a.t.Name, "severity", severity)
+		counter := a.selector("dlxctl_messages_dead_lettered_total", "topology", a.t.Name, "severity", severity)
 		a.add(Rule{
 			Alert: "DlxctlDeadLetters",
-			Expr: "sum by (topology, backoff, queue, severity, owner) (" + begun(counter) + " or increase(" + counter +
+			Expr: "sum by (topology, backoff, queue, severity, owner) (" + a.begun(counter) + " or increase(" + counter +
 				"[10m])) > 0",
 			Annotations: about("{{ $labels.queue }} has new dead letters",
 				"About {{ $value | printf \"%.0f\" }} in 10 minutes. To see why: dlxctl desk groups '@{{ $labels.queue }}'. The log of dlxctl process lists each one."),
@@ -149,9 +153,10 @@ func (a *alerts) newDeadLetters() {
 // new, and increase misses what a processor counts before its first scrape, and the message with
 // which it begins to count a queue of a match. A gap in the scrapes makes no counter new: the
 // process was not scraped 10 minutes ago, and is older than that.
-func begun(counter string) string {
+func (a *alerts) begun(counter string) string {
 	return counter + " unless " + counter + " offset 10m" +
-		" and on (instance, job) (dlxctl_build_info offset 10m or process_start_time_seconds > time() - 600)"
+		" and on (instance, job) (" + a.selector("dlxctl_build_info") + " offset 10m or " +
+		a.selector("process_start_time_seconds") + " > time() - 600)"
 }
 
 // deadLetters adds the alerts about what dead-letter queues hold. Dead letters of queues without a
@@ -220,7 +225,7 @@ func (a *alerts) failedQueues() {
 			continue
 		}
 		severity := a.worst(func(w topology.WorkQueue) bool { return w.Backoff == l.Name })
-		ready := selector(metricReady, "vhost", a.vhost, "queue", l.FailedQueue)
+		ready := a.queues(metricReady, []string{l.FailedQueue})
 		a.add(Rule{
 			Alert: "DlxctlFailedQueueGrowing",
 			Expr: "sum by (vhost, queue) (delta(" + ready + "[10m])) > 0 and sum by (vhost, queue) (min_over_time(" +
@@ -229,7 +234,7 @@ func (a *alerts) failedQueues() {
 			Annotations: about("{{ $labels.queue }} is growing",
 				"Failures arrive faster than the processor handles them; retries are delayed. Check /readyz and dlxctl_publish_confirm_seconds of dlxctl process, and the services whose queues use the backoff "+literal(l.Name)+"."),
 		}, "severity", severity, "backoff", l.Name)
-		up := selector("dlxctl_consumer_up", "topology", a.t.Name, "queue", l.FailedQueue)
+		up := a.selector("dlxctl_consumer_up", "topology", a.t.Name, "queue", l.FailedQueue)
 		a.add(Rule{
 			Alert: "DlxctlProcessorDown",
 			Expr:  "sum by (topology, queue) (" + up + ") == 0 or absent(" + up + ")",
@@ -243,7 +248,7 @@ func (a *alerts) failedQueues() {
 			continue
 		}
 		for _, queue := range d.Read() {
-			up := selector("dlxctl_consumer_up", "topology", a.t.Name, "queue", queue)
+			up := a.selector("dlxctl_consumer_up", "topology", a.t.Name, "queue", queue)
 			severity, so := a.worst(anyQueue), "wait there and become late"
 			if queue == d.Timer {
 				severity, so = byDay(severity), "leave it after "+text.Duration(topology.TimerTTL)+", and may become late"
@@ -323,7 +328,7 @@ func (a *alerts) legacy() {
 // has not sent on for half an hour: while they are in its hold, no alert about the dead-letter
 // queue counts them.
 func (a *alerts) runs() {
-	holds := holdsOf(a.t, metricMessages, a.vhost)
+	holds := a.holds(a.t, metricMessages)
 	a.add(Rule{
 		Alert: "DlxctlDeskRunWaiting",
 		Expr: "max by (vhost, queue) (" + holds + ") > 0 and max by (vhost, queue) (changes(" + holds +
@@ -350,7 +355,7 @@ func (a *alerts) metricsMissing() {
 			queues = append(queues, tier.Queue)
 		}
 	}
-	series := a.queues(metricMessages, queues)
+	series, identity := a.queues(metricMessages, queues), a.selector(metricIdentity)
 	a.add(Rule{
 		Alert: "DlxctlBrokerMetricsMissing",
 		Expr:  fmt.Sprintf("count(count by (queue) (%s)) < %d or absent(%[1]s)", series, len(queues)), For: "15m",
@@ -359,8 +364,8 @@ func (a *alerts) metricsMissing() {
 	}, "severity", topology.Severities()[1])
 	a.add(Rule{
 		Alert: "DlxctlBrokerMetricsMissing",
-		Expr: "up == 0 and on (instance, job) (last_over_time(" + metricIdentity + "[7d]) and on (rabbitmq_cluster) (" +
-			metricIdentity + " and on (instance, job) " + series + "))",
+		Expr: a.selector("up") + " == 0 and on (instance, job) (last_over_time(" + identity +
+			"[7d]) and on (rabbitmq_cluster) (" + identity + " and on (instance, job) " + series + "))",
 		For: "15m",
 		Annotations: about("Prometheus cannot scrape the RabbitMQ node {{ $labels.instance }}",
 			"Alerts about the queues that this node leads cannot fire."),
@@ -370,42 +375,6 @@ func (a *alerts) metricsMissing() {
 // depth returns the expression of how many messages are in queues, ready or not.
 func (a *alerts) depth(queues []string) string {
 	return "max by (vhost, queue) (" + a.queues(metricMessages, queues) + ")"
-}
-
-// queues returns a selector of a metric of queues in the virtual host.
-func (a *alerts) queues(metric string, names []string) string {
-	return queuesOf(metric, a.vhost, names)
-}
-
-// queuesOf returns a selector of a metric of queues.
-func queuesOf(metric, vhost string, names []string) string {
-	if len(names) == 1 {
-		return selector(metric, "vhost", vhost, "queue", names[0])
-	}
-	quoted := text.Each(names, regexp.QuoteMeta)
-	return fmt.Sprintf("%s{vhost=%s,queue=~%s}", metric, strconv.Quote(vhost), strconv.Quote(strings.Join(quoted, "|")))
-}
-
-// holdsOf returns a selector of a metric of the holds of a topology's runs, whatever they are
-// named. The queue of the records of runs has such a name too, and so can a failed queue, that of a
-// backoff named desk.
-func holdsOf(t topology.Compiled, metric, vhost string) string {
-	other := ",queue!=" + strconv.Quote(topology.LogName(t.Name))
-	if b, ok := t.Backoff("desk"); ok {
-		other += ",queue!=" + strconv.Quote(b.FailedQueue)
-	}
-	return fmt.Sprintf("%s{vhost=%s,queue=~%s%s}", metric, strconv.Quote(vhost),
-		strconv.Quote(regexp.QuoteMeta(topology.HoldName(t.Name, ""))+"[^.]+"), other)
-}
-
-// selector returns the series of a metric with these labels, name and value by
-// turns.
-func selector(metric string, labels ...string) string {
-	parts := make([]string, 0, len(labels)/2)
-	for i := 0; i < len(labels); i += 2 {
-		parts = append(parts, labels[i]+"="+strconv.Quote(labels[i+1]))
-	}
-	return metric + "{" + strings.Join(parts, ",") + "}"
 }
 
 // literal keeps Prometheus from reading a name as a template.

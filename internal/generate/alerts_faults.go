@@ -18,10 +18,10 @@ func (a *alerts) outages() {
 		}) {
 			continue
 		}
-		selector := selector("dlxctl_queue_in_outage", "topology", a.t.Name, "severity", severity)
+		series := a.selector("dlxctl_queue_in_outage", "topology", a.t.Name, "severity", severity)
 		a.add(Rule{
 			Alert: "DlxctlOutage",
-			Expr:  "max by (topology, backoff, queue, severity, owner) (" + selector + ") == 1",
+			Expr:  "max by (topology, backoff, queue, severity, owner) (" + series + ") == 1",
 			Annotations: about("{{ $labels.queue }} is in outage",
 				"Nearly all of its deliveries fail. No message is lost: what would be a dead letter waits for the end, except permanent failures. dlxctl status shows how many wait."),
 		}, "severity", severity)
@@ -35,10 +35,10 @@ func (a *alerts) unknownOutages() {
 		if b.Outage == nil {
 			continue
 		}
-		selector := selector("dlxctl_statistics_unread", "topology", a.t.Name, "backoff", b.Name)
+		series := a.selector("dlxctl_statistics_unread", "topology", a.t.Name, "backoff", b.Name)
 		a.add(Rule{
 			Alert: "DlxctlOutagesUnknown",
-			Expr:  "max by (topology, backoff) (" + selector + ") == 1", For: "5m",
+			Expr:  "max by (topology, backoff) (" + series + ") == 1", For: "5m",
 			Annotations: about("whether queues of backoff {{ $labels.backoff }} are in outage is not known",
 				"The processor cannot read statistics from the management API. No message is lost: what would be a dead letter waits, except what no retry would help. The log of dlxctl process says why."),
 		}, "severity", byDay(a.worst(func(w topology.WorkQueue) bool { return w.Backoff == b.Name })), "backoff", b.Name)
@@ -53,7 +53,7 @@ func (a *alerts) standstill() {
 	}
 	a.add(Rule{
 		Alert: "DlxctlBrokerBlocked",
-		Expr:  "max by (topology) (" + selector("dlxctl_connection_blocked", "topology", a.t.Name) + ") == 1", For: "2m",
+		Expr:  "max by (topology) (" + a.selector("dlxctl_connection_blocked", "topology", a.t.Name) + ") == 1", For: "2m",
 		Annotations: about("an alarm of the broker stops the retries of {{ $labels.topology }}",
 			"The broker is short of memory or disk space and accepts no messages, those of publishers included. No message is lost. rabbitmq-diagnostics alarms shows which node."),
 	}, "severity", a.worst(anyQueue))
@@ -62,8 +62,9 @@ func (a *alerts) standstill() {
 		a.stalled(b, severity)
 		a.add(Rule{
 			Alert: "DlxctlProcessorOutdated",
-			Expr: fmt.Sprintf("max by (topology, backoff, tiers, instance) (dlxctl_backoff_info{topology=%q,backoff=%q,tiers!=%q}) == 1",
-				a.t.Name, b.Name, b.DelaysText()),
+			Expr: "max by (topology, backoff, tiers, instance) (" + a.matching("dlxctl_backoff_info", []string{
+				fmt.Sprintf("topology=%q", a.t.Name), fmt.Sprintf("backoff=%q", b.Name), fmt.Sprintf("tiers!=%q", b.DelaysText()),
+			}) + ") == 1",
 			For: "5m",
 			Annotations: about("a processor of {{ $labels.topology }} runs with another file",
 				"{{ $labels.instance }} retries messages of the backoff {{ $labels.backoff }} after {{ $labels.tiers }}. By the file of this rule it is "+literal(b.DelaysText())+". Restart it with this file, or generate the rules again."),
@@ -71,7 +72,7 @@ func (a *alerts) standstill() {
 		if a.o.Processors < 2 || a.mayWait(b.FailedQueue) {
 			continue
 		}
-		up := selector("dlxctl_consumer_up", "topology", a.t.Name, "queue", b.FailedQueue)
+		up := a.selector("dlxctl_consumer_up", "topology", a.t.Name, "queue", b.FailedQueue)
 		a.add(Rule{
 			Alert: "DlxctlProcessorRedundancyLost",
 			Expr:  fmt.Sprintf("sum by (topology, queue) (%s) < %d > 0", up, a.o.Processors), For: "5m",
@@ -103,7 +104,7 @@ func (a *alerts) stalled(b topology.Backoff, severity string) {
 // stands returns the expression that a failed queue has more messages than must stay there, and
 // that no processor has moved one for 5 minutes.
 func (a *alerts) stands(b topology.Backoff) string {
-	of := func(metric string) string { return selector(metric, "topology", a.t.Name, "backoff", b.Name) }
+	of := func(metric string) string { return a.selector(metric, "topology", a.t.Name, "backoff", b.Name) }
 	moved := func(metric string) string { return "sum(increase(" + of(metric) + "[5m])) > 0" }
 	return a.depth([]string{b.FailedQueue}) +
 		" > scalar(sum(" + of("dlxctl_held_messages") + ") or vector(0))" +
@@ -171,7 +172,7 @@ func (a *alerts) lateFailures() {
 	for _, b := range a.t.Backoffs {
 		var rates []string
 		for _, what := range []string{"retried", "dead_lettered", "unroutable", "dropped"} {
-			series := selector("dlxctl_messages_"+what+"_total", "topology", a.t.Name, "backoff", b.Name)
+			series := a.selector("dlxctl_messages_"+what+"_total", "topology", a.t.Name, "backoff", b.Name)
 			rates = append(rates, "rate("+series+"[5m])")
 		}
 		for _, g := range with(b.Name) {
@@ -212,7 +213,7 @@ func (a *alerts) held() {
 	a.add(Rule{
 		Alert: "DlxctlMessagesHeld",
 		Expr: "sum by (topology, backoff, queue, reason) (max_over_time(" +
-			selector("dlxctl_held_messages", "topology", a.t.Name) + "[5m])) > 0",
+			a.selector("dlxctl_held_messages", "topology", a.t.Name) + "[5m])) > 0",
 		For: "1m",
 		Annotations: about("{{ $labels.queue }} holds messages that cannot be moved on",
 			"About {{ $value }}, reason {{ $labels.reason }}. The log of dlxctl process names each one. Other messages are moved."),

@@ -63,11 +63,17 @@ type Target struct {
 	Instant      bool   `json:"instant,omitempty"`
 }
 
-// MakeDashboard returns the dashboard of a topology in the virtual host vhost: what
-// a person must look at first, then how failures flow, then the queues.
-func MakeDashboard(t topology.Compiled, vhost string) Dashboard {
-	d := dashboard{t: t, vhost: vhost}
-	sum := sha256.Sum256([]byte(t.Name + " " + vhost))
+// MakeDashboard returns the dashboard of a topology in the virtual host vhost: what a person must
+// look at first, then how failures flow, then the queues. It shows series that have all labels: see
+// [AlertOptions].
+func MakeDashboard(t topology.Compiled, vhost string, labels map[string]string) Dashboard {
+	d := dashboard{t: t, scope: scope{vhost, labels}}
+	id, title := t.Name+" "+vhost, "dlxctl: "+t.Name
+	if len(labels) > 0 {
+		of := d.matching("", nil)
+		id, title = id+" "+of, title+" "+of
+	}
+	sum := sha256.Sum256([]byte(id))
 	d.out = Dashboard{
 		Inputs: []any{}, // the variable datasource is one that a person chooses
 		Requires: []Required{
@@ -77,7 +83,7 @@ func MakeDashboard(t topology.Compiled, vhost string) Dashboard {
 			{"panel", "timeseries", "Time series", ""},
 		},
 		Description: "Dead letters and retries of the topology " + t.Name + ", from 'dlxctl generate dashboard'.",
-		UID:         "dlxctl-" + hex.EncodeToString(sum[:8]), Title: "dlxctl: " + t.Name,
+		UID:         "dlxctl-" + hex.EncodeToString(sum[:8]), Title: title,
 		Tags:          []string{"dlxctl", "rabbitmq"},
 		SchemaVersion: 39, Editable: true, Refresh: "30s", Time: map[string]any{"from": "now-6h", "to": "now"},
 		Templating: map[string]any{"list": []any{map[string]any{
@@ -92,11 +98,11 @@ func MakeDashboard(t topology.Compiled, vhost string) Dashboard {
 }
 
 type dashboard struct {
-	t     topology.Compiled
-	vhost string
-	out   Dashboard
-	x, y  int // where the next panel comes
-	row   int // how high the present row is
+	scope
+	t    topology.Compiled
+	out  Dashboard
+	x, y int // where the next panel comes
+	row  int // how high the present row is
 }
 
 // panel adds a panel to the right of the last one, or below.
@@ -146,24 +152,23 @@ func (d *dashboard) overview() {
 		failed = append(failed, l.FailedQueue)
 	}
 	d.stat("Dead letters", "Messages that wait for a person.",
-		"sum(max by (vhost, queue) ("+queuesOf(metricMessages, d.vhost, slices.Compact(dead))+"))")
+		"sum(max by (vhost, queue) ("+d.queues(metricMessages, slices.Compact(dead))+"))")
 	d.stat("Unroutable", "Messages in the unroutable queue. The header retry-error gives the reason.",
-		"sum(max by (vhost, queue) ("+selector(metricMessages, "vhost", d.vhost, "queue", topology.UnroutableName(d.t.Name))+
-			"))")
+		"sum(max by (vhost, queue) ("+d.queues(metricMessages, []string{topology.UnroutableName(d.t.Name)})+"))")
 	if len(failed) == 0 {
 		return
 	}
 	d.stat("Waiting for the processor", "Messages in the failed queues.",
-		"sum(max by (vhost, queue) ("+queuesOf(metricMessages, d.vhost, failed)+"))")
+		"sum(max by (vhost, queue) ("+d.queues(metricMessages, failed)+"))")
 	d.stat("Queues without a processor", "Failed queues, and queues of delays, that no processor consumes. Should be 0. /readyz of dlxctl process shows the reason.",
-		"count(max by (queue) ("+selector("dlxctl_consumer_up", "topology", d.t.Name)+") == 0) or vector(0)")
+		"count(max by (queue) ("+d.selector("dlxctl_consumer_up", "topology", d.t.Name)+") == 0) or vector(0)")
 }
 
 func (d *dashboard) flow() {
 	if len(d.t.Backoffs) == 0 {
 		return
 	}
-	of := func(metric string) string { return selector(metric, "topology", d.t.Name) }
+	of := func(metric string) string { return d.selector(metric, "topology", d.t.Name) }
 	d.panel(Panel{Type: "timeseries", Title: "New dead letters", Description: "By queue and reason, per minute."}, 12, 8,
 		"short",
 		Target{
@@ -217,10 +222,10 @@ func (d *dashboard) delays() {
 			"over, or in the timer, and in the due queue between them.",
 	}, 12, 8, "short",
 		Target{
-			Expr:         "max by (queue) (" + queuesOf(metricMessages, d.vhost, queues) + ") > 0",
+			Expr:         "max by (queue) (" + d.queues(metricMessages, queues) + ") > 0",
 			LegendFormat: "{{queue}}",
 		})
-	late := selector("dlxctl_delayed_late_seconds_bucket", "topology", d.t.Name)
+	late := d.selector("dlxctl_delayed_late_seconds_bucket", "topology", d.t.Name)
 	d.panel(Panel{
 		Type: "timeseries", Title: "How late delayed messages come",
 		Description: "Up to a second is usual with engine: levels, as messages wait in whole seconds there.",
@@ -258,7 +263,7 @@ func (d *dashboard) depths() {
 			continue
 		}
 		d.panel(Panel{Type: "timeseries", Title: p.title}, 12, 8, "short",
-			Target{Expr: "max by (queue) (" + queuesOf(p.metric, d.vhost, p.queues) + ")", LegendFormat: "{{queue}}"})
+			Target{Expr: "max by (queue) (" + d.queues(p.metric, p.queues) + ")", LegendFormat: "{{queue}}"})
 	}
 	slices.Sort(moving)
 	if moving = slices.Compact(moving); len(moving) > 0 {
@@ -271,8 +276,8 @@ func (d *dashboard) depths() {
 			Description: "Messages that RabbitMQ is dead-lettering: neither ready nor unacknowledged. Where they stay in a tier, it is late. Where they grow in a work queue, it fails faster than RabbitMQ moves its messages." + delayed,
 		}, 12, 8, "short",
 			Target{
-				Expr: "max by (queue) (" + queuesOf(metricMessages, d.vhost, moving) + " - " +
-					queuesOf(metricReady, d.vhost, moving) + " - " + queuesOf(metricUnacked, d.vhost, moving) + ") > 0",
+				Expr: "max by (queue) (" + d.queues(metricMessages, moving) + " - " +
+					d.queues(metricReady, moving) + " - " + d.queues(metricUnacked, moving) + ") > 0",
 				LegendFormat: "{{queue}}",
 			})
 	}
@@ -280,10 +285,9 @@ func (d *dashboard) depths() {
 		Type: "timeseries", Title: "dlxctl desk",
 		Description: "Messages in the holds of runs, and parked ones. dlxctl desk run list lists the runs.",
 	}, 12, 8, "short",
-		Target{Expr: "max by (queue) (" + holdsOf(d.t, metricMessages, d.vhost) + ")", LegendFormat: "{{queue}}"},
+		Target{Expr: "max by (queue) (" + d.holds(d.t, metricMessages) + ")", LegendFormat: "{{queue}}"},
 		Target{
-			Expr: "max by (queue) (" + selector(metricMessages, "vhost", d.vhost, "queue",
-				topology.ParkedName(d.t.Name)) + ")",
+			Expr:         "max by (queue) (" + d.queues(metricMessages, []string{topology.ParkedName(d.t.Name)}) + ")",
 			LegendFormat: "{{queue}}",
 		})
 }

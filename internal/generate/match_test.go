@@ -35,7 +35,7 @@ queues:
 	if !paged || !waiting {
 		t.Errorf("an alert pages: %t, one is about shop.dead: %t", paged, waiting)
 	}
-	data, err := json.Marshal(generate.MakeDashboard(compiled, "/"))
+	data, err := json.Marshal(generate.MakeDashboard(compiled, "/", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
