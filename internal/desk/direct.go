@@ -147,6 +147,7 @@ func (t *taking) sendGroup(ctx context.Context, group []amqp.Held) error {
 		return err
 	}
 	t.pending = len(group)
+	nacked := t.out.nacked
 	arrived := func(i int) error {
 		m := group[i]
 		t.pending--
@@ -159,7 +160,7 @@ func (t *taking) sendGroup(ctx context.Context, group []amqp.Held) error {
 	refused := errors.Is(err, errReturned)
 	if err == nil || refused {
 		if round == 0 {
-			t.pending = 0 // what was refused is in the queue alone
+			t.pending = partly(moves, t.out.nacked-nacked) // what else was refused is in the queue alone
 		}
 		err = errors.Join(ignore(err, errReturned), t.holder.Commit())
 	}
@@ -172,6 +173,15 @@ func (t *taking) sendGroup(ctx context.Context, group []amqp.Held) error {
 	default:
 		return stopped("the broker does not accept a message for its target")
 	}
+}
+
+// partly returns how many of the messages of a group that were nacked a queue may have, see
+// relay.Move.
+func partly(moves [][]relay.Move, nacked int) int {
+	if slices.ContainsFunc(moves, func(of []relay.Move) bool { return first(of).Partial }) {
+		return nacked
+	}
+	return 0
 }
 
 // publishGroup publishes the first move of each message, then the second, and calls arrived with

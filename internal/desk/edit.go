@@ -70,9 +70,9 @@ func (x *sender) sendOneEdited(ctx context.Context, publisher *outlet, m amqp.He
 	if err := x.stopped(); err != nil {
 		return err
 	}
-	edited, err := x.router.edited(m.Delivery)
-	if err != nil {
-		return stopped(err.Error())
+	edited := x.moveBy(x.router.edited, m.Delivery)
+	if err := x.stopped(); err != nil {
+		return err
 	}
 	grace, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -89,6 +89,7 @@ func (x *sender) sendOneEdited(ctx context.Context, publisher *outlet, m amqp.He
 	}
 	if !sent {
 		if err := publish(edited); err != nil {
+			x.doubt(partly([][]relay.Move{{edited}}, publisher.nacked))
 			return err
 		}
 		if err := x.worker.noteStep(grace, recordSent); err != nil {

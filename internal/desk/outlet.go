@@ -19,6 +19,7 @@ type outlet struct {
 	publisher *amqp.Publisher
 	window    int
 	pending   map[uint64]func() error // what to do once a message is confirmed
+	nacked    int                     // how many messages the broker has nacked
 }
 
 func newOutlet(conn *amqp.Conn, window int) (*outlet, error) {
@@ -89,6 +90,9 @@ func (o *outlet) settle() (refused error) {
 		delete(o.pending, outcome.Seq)
 		if outcome.Refused != "" {
 			refused = fmt.Errorf("%w: %s", errReturned, outcome.Refused)
+			if outcome.Nacked {
+				o.nacked++
+			}
 			continue
 		}
 		if err := then(); err != nil {

@@ -179,11 +179,22 @@ func (r *room) overflows(goes map[string]int) (out []string) {
 		if at < 0 || !r.deadLetters(queue) {
 			continue
 		}
-		most, _ := policy.DropsHead(policy.Effective(r.state, r.state.Have.Queues[at]))
+		q := r.state.Have.Queues[at]
+		effective := policy.Effective(r.state, q)
+		most, _ := policy.LengthLimits(effective)
 		used, _ := r.used(queue) // without a question there is no error
-		if free := max(0, most-used); most > 0 && free < int64(goes[queue]) {
-			out = append(out, fmt.Sprintf("queue %s dead-letters its oldest messages above %d, and has room for %d more, not for %d: what does not fit fails again",
-				text.Name(queue), most, free, goes[queue]))
+		free := max(0, most-used)
+		if most <= 0 || free >= int64(goes[queue]) {
+			continue
+		}
+		room := fmt.Sprintf("above %d, and has room for %d more, not for %d", most, free, goes[queue])
+		switch policy.OverflowOf(q, effective) {
+		case policy.DropHead:
+			out = append(out, fmt.Sprintf("queue %s dead-letters its oldest messages %s: what does not fit fails again",
+				text.Name(queue), room))
+		case policy.RejectPublishDLX:
+			out = append(out, fmt.Sprintf("queue %s dead-letters what it refuses %s: the run stops at the first that does not fit, which then is a dead letter too",
+				text.Name(queue), room))
 		}
 	}
 	return out

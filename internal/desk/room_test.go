@@ -82,6 +82,10 @@ func TestAReplayIsRefusedWhereTheTargetDrops(t *testing.T) {
 		"drop-head with dead-lettering": {
 			args: amqp091.Table{"x-max-length": 5, "x-dead-letter-exchange": "shop.dead"}, note: "what does not fit fails again",
 		},
+		"reject-publish-dlx": {
+			args: amqp091.Table{"x-max-length": 5, "x-overflow": "reject-publish-dlx", "x-dead-letter-exchange": "shop.dead"},
+			note: "and has room for 5 more, not for 30: the run stops at the first that does not fit, which then is a dead letter too",
+		},
 	} {
 		queue := "mail " + name
 		if _, err := s.ch.QueueDeclare(queue, true, false, false, false, tc.args); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/retry"
 	"github.com/dlxctl/dlxctl/internal/survey"
@@ -42,6 +43,9 @@ type router struct {
 	present    *topology.State
 	unreplaced map[string]bool
 	copies     deadletter.Copies
+	// refusing are the queues of which deadLettersRefused has found out something, by refusingIn.
+	refusing   map[string]bool
+	refusingIn *topology.State
 	// rules say what a dead letter of a pull looks like; nil before the first one.
 	rules *retry.Rules
 }
@@ -341,6 +345,38 @@ func (r *router) queueOf(m relay.Move) string {
 		}
 	}
 	return ""
+}
+
+// reached returns the queues that a move reaches, by the bindings that were read last. sure: it
+// reaches no others.
+func (r *router) reached(m relay.Move) (queues []string, sure bool) {
+	if queue := r.queueOf(m); queue != "" {
+		return []string{queue}, true
+	}
+	routes := r.worker.desk.root().routes.Load()
+	if routes == nil {
+		return nil, false
+	}
+	result := (*routes)().router.Publish(m.Exchange, m.Key, m.Message.Headers)
+	return result.Queues, len(result.Unknown) == 0
+}
+
+// partial reports whether a queue may have a message that the broker nacks, see relay.Move.
+func (r *router) partial(m relay.Move) bool {
+	queues, sure := r.reached(m)
+	return !sure || len(queues) != 1 || r.deadLettersRefused(queues[0])
+}
+
+// deadLettersRefused is policy.DeadLettersRefused by what was read last.
+func (r *router) deadLettersRefused(queue string) bool {
+	state := r.worker.desk.last.Load()
+	if state != r.refusingIn {
+		r.refusing, r.refusingIn = map[string]bool{}, state
+	}
+	if _, known := r.refusing[queue]; !known {
+		r.refusing[queue] = policy.DeadLettersRefused(*state, queue)
+	}
+	return r.refusing[queue]
 }
 
 // headers returns the headers of a message that is sent to work: without those of its death. What

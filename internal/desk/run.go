@@ -210,8 +210,8 @@ type Result struct {
 	LeftInQueue int `json:"leftInQueue,omitempty"`
 	// Missing is how many chosen messages were no longer in the queue.
 	Missing int `json:"missing"`
-	// DoubledAtMost is how many messages may be doubled: by kills of earlier processes, or the end of
-	// a connection of this one.
+	// DoubledAtMost is how many messages may be doubled: by kills, the end of a connection, or a queue
+	// that refused what others have.
 	DoubledAtMost int `json:"doubledAtMost"`
 	// InDoubt is how many of these may be doubled although no process was killed.
 	InDoubt int `json:"-"`

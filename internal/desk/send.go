@@ -285,13 +285,17 @@ func (x *sender) moveBy(route func(amqp091.Delivery) (relay.Move, error), d amqp
 		x.cancel(stopped(err.Error()))
 		return relay.Move{Exchange: nowhere}
 	}
+	m.Partial = x.router.partial(m)
 	return m
 }
 
-// Refused stops the run: the message stays in the hold.
+// Refused stops the run: the message stays in the hold, and is not published again.
 func (x *sender) Refused(_ amqp091.Delivery, m relay.Move, reason string) relay.Move {
 	x.cancel(stopped("the broker does not accept a message for its target: " + reason))
-	return m
+	if m.Partial {
+		x.doubt(1)
+	}
+	return relay.Move{Exchange: nowhere}
 }
 
 // Moved counts a message that has reached its target.

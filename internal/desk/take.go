@@ -66,7 +66,7 @@ type taking struct {
 	// chosen are the messages that were found, of a direct run, and missing how many were not.
 	chosen  []amqp.Held
 	missing int
-	// pending is how many were published, and neither confirmed nor refused.
+	// pending is how many were published, and neither confirmed nor refused by all queues.
 	pending int
 	// unsettled: the queue may not have lost all that was acknowledged.
 	unsettled bool

@@ -56,3 +56,36 @@ func TestFullAt(t *testing.T) {
 		})
 	}
 }
+
+func TestDeadLettersRefused(t *testing.T) {
+	t.Parallel()
+	const overflow, exchange = "x-overflow", "x-dead-letter-exchange"
+	full := topology.Arguments{"x-max-length": int64(9), overflow: "reject-publish-dlx"}
+	dlx := full.With(exchange, "dlx")
+	for name, tc := range map[string]struct {
+		arguments, policy topology.Arguments
+		want              bool
+	}{
+		"it does":               {arguments: dlx, want: true},
+		"by policy":             {arguments: full, policy: topology.Arguments{"dead-letter-exchange": "dlx"}, want: true},
+		"no exchange":           {arguments: full},
+		"no limit":              {arguments: topology.Arguments{overflow: "reject-publish-dlx", exchange: "dlx"}},
+		"it refuses":            {arguments: dlx.With(overflow, "reject-publish")},
+		"a quorum queue cannot": {arguments: quorum(dlx)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var state topology.State
+			state.Have.Queues = []topology.Queue{{Name: "q", Arguments: tc.arguments}}
+			if tc.policy != nil {
+				state.Have.Policies = []topology.Policy{{Name: "p", Pattern: "^q$", ApplyTo: "queues", Definition: tc.policy}}
+			}
+			if got := policy.DeadLettersRefused(state, "q"); got != tc.want {
+				t.Errorf("it dead-letters what it refuses: %t", got)
+			}
+			if policy.DeadLettersRefused(state, "other") {
+				t.Error("so does a queue that is not there")
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/topology"
@@ -48,4 +49,17 @@ func FullAt(state topology.State, queue string) (limit int64, refuses bool) {
 		refuses = strings.HasPrefix(overflow, topology.RejectPublish)
 	}
 	return limit, refuses
+}
+
+// DeadLettersRefused reports whether a queue that is full dead-letters each message that it
+// refuses. It nacks the message, so that a publisher who sends it again makes another dead letter
+// each time.
+func DeadLettersRefused(state topology.State, queue string) bool {
+	at := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == queue })
+	if at < 0 {
+		return false
+	}
+	q := state.Have.Queues[at]
+	effective := Effective(state, q)
+	return OverflowOf(q, effective) == RejectPublishDLX && effective.HasAny(topology.ArgDeadLetterExchange)
 }

@@ -141,7 +141,7 @@ func (l *loop) publish(j *job) error {
 	if why := l.barred(j.move); why != "" && j.diverted == 0 && !l.absent(j.move) {
 		j.refusals++
 		l.settled = true // the messages behind it no longer wait for their acknowledgements
-		l.divert(j, why)
+		l.divert(j, amqp.Outcome{Refused: why})
 		return l.publish(j)
 	}
 	if why := l.unavailable(j.move); why != "" {
@@ -183,8 +183,9 @@ func (l *loop) barred(m Move) string {
 }
 
 // divert sends a message to the destination that the handler names for refused messages.
-func (l *loop) divert(j *job, why string) {
-	j.diverted, j.move = j.refusals, l.Handler.Refused(j.delivery, j.move, why)
+func (l *loop) divert(j *job, o amqp.Outcome) {
+	j.move.Partial = j.move.Partial && o.Nacked // no queue has what was returned
+	j.diverted, j.move = j.refusals, l.Handler.Refused(j.delivery, j.move, o.Refused)
 }
 
 // confirmed settles a published message.
@@ -214,7 +215,10 @@ func (l *loop) refused(j *job, o amqp.Outcome) {
 	l.settled = true // the messages behind it no longer wait for their acknowledgements
 	j.refusals++
 	enough := tries
-	if o.Nacked && !l.gaveUp {
+	switch {
+	case o.Nacked && j.move.Partial:
+		enough = 1
+	case o.Nacked && !l.gaveUp:
 		enough = nackTries
 	}
 	pause := min(firstPause<<min(j.refusals-j.diverted-1, 20), longestPause)
@@ -223,7 +227,7 @@ func (l *loop) refused(j *job, o amqp.Outcome) {
 		j.move = l.Handler.Refused(j.delivery, j.move, o.Refused)
 	case j.refusals >= enough:
 		l.gaveUp = l.gaveUp || o.Nacked
-		l.divert(j, o.Refused)
+		l.divert(j, o)
 		pause = 0 // a new destination is tried at once
 	}
 	j.due = time.Now().Add(pause)

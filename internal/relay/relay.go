@@ -19,6 +19,12 @@
 // connection or the broker dies in place of the process, but for a classic queue whose node is
 // killed: it forgets acknowledgements that it has not written to disk yet.
 //
+// A nack says that not all queues have the copy; some may. A message that goes to several queues
+// gets into the others each time it is published, while one of them refuses it, and a full queue
+// with the overflow reject-publish-dlx dead-letters each copy that it refuses. Such a message is
+// published once if the handler says so, see [Move], and otherwise up to 8 times, as a queue nacks
+// while it has no leader.
+//
 // Messages are published in the order in which they are delivered. A message that the broker
 // refuses is tried again, then goes to the destination that the handler names for refused messages.
 // A message without a confirm, because its queue has no leader, is waited for. Neither delays the
@@ -43,6 +49,11 @@ type Move struct {
 	// Drop: the message goes nowhere. It is acknowledged, and so lost, because the handler says that
 	// its owner wants that; the other fields but Note are not used.
 	Drop bool
+	// Partial: if the broker nacks the message, a queue may have it nevertheless: others of those to
+	// which it goes, or the one to which its queue dead-letters what it refuses. It is not published
+	// again then, and goes to Refused, as it would be doubled each time. Refused gets it with Partial
+	// only if the broker has nacked it.
+	Partial bool
 	// Note belongs to the handler; the relay passes it to Moved.
 	Note any
 }

@@ -36,6 +36,8 @@ type line struct {
 	onTheWay   []amqp091.Delivery // what arrives while the subscription is canceled
 	seq        uint64
 	drop       map[uint64]bool // by delivery tag
+	partial    map[uint64]bool // by delivery tag
+	nacks      bool            // it refuses messages by nacks
 
 	mu        sync.Mutex
 	left      []amqp091.Delivery // what basic.get finds
@@ -144,7 +146,7 @@ func (l *line) Outcomes() []amqp.Outcome {
 	defer l.mu.Unlock()
 	var out []amqp.Outcome
 	for _, seq := range l.confirmed {
-		out = append(out, amqp.Outcome{Seq: seq, Refused: l.refuse[seq]})
+		out = append(out, amqp.Outcome{Seq: seq, Refused: l.refuse[seq], Nacked: l.nacks && l.refuse[seq] != ""})
 	}
 	l.confirmed = nil
 	return out
@@ -186,10 +188,15 @@ func (l *line) Err() error { return errors.New("closed by the broker") }
 // Move, Refused and Moved are a handler that sends each message to its own id, and refused ones to
 // the id with a mark.
 func (l *line) Move(d amqp091.Delivery) relay.Move {
-	return relay.Move{Exchange: "to " + d.MessageId, Key: d.MessageId, Drop: l.drop[d.DeliveryTag]}
+	return relay.Move{
+		Exchange: "to " + d.MessageId, Key: d.MessageId, Drop: l.drop[d.DeliveryTag], Partial: l.partial[d.DeliveryTag],
+	}
 }
 
-func (l *line) Refused(d amqp091.Delivery, _ relay.Move, reason string) relay.Move {
+func (l *line) Refused(d amqp091.Delivery, m relay.Move, reason string) relay.Move {
+	if m.Partial {
+		reason += ", partly"
+	}
 	l.note("refused %d: %s", d.DeliveryTag, reason)
 	return relay.Move{Key: "parked " + d.MessageId}
 }
@@ -338,6 +345,37 @@ func TestARefusedMessageDelaysNoOther(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A nacked message that a queue may have is not published there again. One that was returned is in
+// no queue: it is tried again, as others that are nacked.
+func TestAPartialNackIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		partial, nacks bool
+		want           []string
+	}{
+		"nacked, may be partial":   {true, true, []string{"refused 1: no queue, partly", "publish parked 1"}},
+		"nacked, cannot be":        {false, true, []string{"publish 1"}},
+		"returned, may be partial": {true, false, []string{"publish 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+				l.partial, l.nacks = map[uint64]bool{1: tc.partial}, tc.nacks
+				l.refusing(1)
+				_, end := l.start(t, relay.Relay{})
+				l.deliver(1, 1)
+				l.confirm(1)
+				sleep(100 * time.Millisecond)
+				l.expect(t, append([]string{"publish 1"}, tc.want...)...)
+				l.confirm(2)
+				if err := end(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 func TestStoppingFinishesMessagesInFlight(t *testing.T) {
