@@ -49,6 +49,9 @@ func (d *Desk) Execute(ctx context.Context, p Proposal, progress func(Progress))
 		// queue, so that no other run of the topology can begin to take from it.
 		state, err := d.inspect(ctx)
 		if err == nil {
+			err = refuseStream(state, m.Queue) // it may be another queue by now
+		}
+		if err == nil {
 			err = w.refuseDropping(ctx, state, &m, m.Goes, m.Bytes)
 		}
 		if err != nil {

@@ -24,10 +24,13 @@ func (d *Desk) refusePolicies(state topology.State, queues ...topology.Queue) er
 
 // refuseHarm refuses to put more messages into queues of a run whose messages a policy would
 // delete, drop or move that was set since the run began: into the parked ones, and into the hold if
-// it takes.
+// it takes. It refuses to take from a stream.
 func (w *worker) refuseHarm(state topology.State, m *manifest, takes bool) error {
 	var filled []topology.Queue
 	if takes {
+		if err := refuseStream(state, m.Queue); err != nil {
+			return err
+		}
 		hold, err := w.desk.holdOf(m)
 		if err != nil {
 			return err

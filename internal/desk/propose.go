@@ -31,6 +31,11 @@ func (d *Desk) Propose(ctx context.Context, r Request) (Proposal, error) {
 	if err != nil {
 		return Proposal{}, err
 	}
+	if !c.kind.Live { // the look refuses those
+		if err := refuseStream(state, r.Queue); err != nil {
+			return Proposal{}, err
+		}
+	}
 	began := time.Now()
 	if t := r.Target; t.Original || t.Queue == "" && (t.Exchange != "" || t.Key != "") {
 		c.router = route.New(state)

@@ -255,7 +255,7 @@ func heldElsewhere() map[string]string {
 		"the run %s has not taken all":               "TestAnotherRunWaitsForOneThatWasKilled",
 		"queue %s has an exclusive consumer":         "TestPullWithAnExclusiveConsumer",
 		"%s is not a work queue of the topology":     "TestPullIsRefusedByWhatTheQueueHas",
-		"queue %s is a stream, out of which":         "TestPullRefusals",
+		"queue %s is a stream, out of which":         "TestPullRefusals and TestNothingIsTakenOutOfAStream",
 		"queue %s rejects messages, as it has":       "TestAReturnToAFullQueueIsRefusedInTime",
 		"a policy gives %s a dead-letter exchange":   "TestARunWhoseRecordCannotBeWritten",
 		"%s has the records of runs":                 "TestTheRecordsAreNotMessages",

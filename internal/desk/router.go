@@ -61,11 +61,7 @@ func (w *worker) newRouter(ctx context.Context, m *manifest, state topology.Stat
 
 // drainable returns the queues that lose their messages when these are read: streams keep them.
 func drainable(queues []string, state topology.State) []string {
-	return slices.DeleteFunc(slices.Clone(queues), func(name string) bool {
-		return slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool {
-			return q.Name == name && q.Type() == topology.Stream
-		})
-	})
+	return slices.DeleteFunc(slices.Clone(queues), func(name string) bool { return isStream(state, name) })
 }
 
 // returnable returns the queues to which the return exchange of a topology routes.

@@ -2,6 +2,8 @@ package desk_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,4 +44,50 @@ func TestAStreamDoesNotHoldUpARun(t *testing.T) {
 	if err != nil || r.Moved != len(chosen) || !r.Ended {
 		t.Errorf("%+v, %v; it was %s", r, err, pausing)
 	}
+}
+
+// A run does not take from a stream, also if the queue becomes one after the proposal, or while a
+// run waits. That run can be returned.
+func TestNothingIsTakenOutOfAStream(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	declare := func(typ string) {
+		t.Helper()
+		s.declare(t, "history", amqp091.Table{"x-queue-type": typ})
+		brokertest.PublishConfirmed(t, s.ch, "", "history", deadLetter("billing", "order.chosen", typ, 1))
+		s.awaitReady(t, "history", 1)
+	}
+	refused := func(err error) {
+		t.Helper()
+		if !errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), "is a stream") {
+			t.Errorf("it is not refused: %v", err)
+		}
+	}
+	declare("quorum")
+	q := desk.Request{Action: desk.Replay, Queue: "history", Target: desk.Target{Queue: "billing"}}
+	p, err := s.desk.Propose(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := takenBy(t, s.deskOn(t, s.target).Holding(), q, 1)
+	if _, err := s.ch.QueueDelete("history", false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	declare("stream")
+	for _, q.Action = range []desk.Action{desk.Replay, desk.Park, desk.Discard} {
+		_, err := s.desk.Propose(t.Context(), q)
+		refused(err)
+	}
+	_, err = s.desk.Execute(t.Context(), p, nil)
+	refused(err)
+	within, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err = s.desk.Resume(within, run, nil, nil)
+	refused(err)
+	if r, err := s.desk.Return(within, run, nil); err != nil || !r.Ended || r.Moved != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	s.awaitReady(t, "history", 2)
+	s.tidy(t)
 }

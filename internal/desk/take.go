@@ -193,8 +193,12 @@ func (w *worker) dropDoubles(ctx context.Context, m *manifest, has *contents) (*
 }
 
 // countQueue counts the messages in the queue that the manifest names: all, or those that may have
-// been there when an earlier process took, see taking.
+// been there when an earlier process took, see taking. Of a stream there is nothing to count: no
+// message was taken out of it.
 func (w *worker) countQueue(ctx context.Context, of *manifest, all bool) (map[fingerprint]uint32, error) {
+	if isStream(*w.desk.last.Load(), of.Queue) {
+		return map[fingerprint]uint32{}, nil
+	}
 	conn, err := amqp.DialToConsume(ctx, w.desk.endpoint("counts "+w.run))
 	if err != nil {
 		return nil, err

@@ -89,6 +89,22 @@ func termsOf(state topology.State, queue string) (terms, error) {
 	return t, nil
 }
 
+// isStream reports whether a queue is a stream.
+func isStream(state topology.State, queue string) bool {
+	return slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool {
+		return q.Name == queue && q.Type() == topology.Stream
+	})
+}
+
+// refuseStream refuses to take messages out of a stream: what is read there stays.
+func refuseStream(state topology.State, queue string) error {
+	if !isStream(state, queue) {
+		return nil
+	}
+	return refusef("queue %s is a stream, out of which no message can be taken; copy messages with 'dlxctl desk export --raw' and 'dlxctl desk import'",
+		text.Name(queue))
+}
+
 // similar returns a hint at queues with a similar name.
 func similar(state topology.State, queue string) string {
 	for _, q := range state.Have.Queues {
