@@ -206,3 +206,37 @@ func TestAResumeSendsToNoOtherQueue(t *testing.T) {
 	}
 	s.awaitReady(t, "spring.dlq", 1)
 }
+
+// A queue is bound to the exchange to which a run publishes, while the run waits to be resumed. The
+// run sends nothing there.
+func TestAResumeSendsToNoQueueThatWasBoundLater(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	for name, target := range map[string]desk.Target{
+		"original": {Original: true}, "exchange": {Exchange: "events", Key: "order.chosen"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, topology.Quorum)
+			s.fill(t, 1)
+			q := request(t, desk.Replay)
+			q.Target = target
+			run := takenBy(t, s.deskOn(t, s.target).Holding(), q, 1)
+			s.declare(t, "late", nil)
+			if err := s.ch.QueueBind("late", "#", "events", false, nil); err != nil {
+				t.Fatal(err)
+			}
+			r, err := s.desk.Resume(t.Context(), run, nil, nil)
+			const want = "a message leads to late now, and the run was begun to send to audit and billing; give the messages back"
+			if err != nil || !strings.HasPrefix(r.Stopped, want) || r.Left != 1 || readyIn(t, s.ch, "late") > 0 {
+				t.Fatalf("%d messages in late: %+v, %v", readyIn(t, s.ch, "late"), r, err)
+			}
+			if err := s.ch.QueueUnbind("late", "#", "events", nil); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := s.desk.Resume(t.Context(), run, nil, nil); err != nil || r.Moved != 1 {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+}

@@ -265,7 +265,7 @@ func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
 	case t.Exchange == "" && t.Key != "":
 		return r.named(t.Key, p)
 	case t.Exchange != "":
-		return relay.Move{Exchange: t.Exchange, Key: t.Key, Message: p}, nil
+		return r.asShown(relay.Move{Exchange: t.Exchange, Key: t.Key, Message: p})
 	case t.Original:
 		if facts.Exchange == "" && facts.Key == "" {
 			return relay.Move{}, fmt.Errorf("a message does not tell where it was published; name a target")
@@ -275,7 +275,7 @@ func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
 		if to.exchange == "" {
 			return r.byName(to.key, p)
 		}
-		return relay.Move{Exchange: to.exchange, Key: to.key, Message: p}, nil
+		return r.asShown(relay.Move{Exchange: to.exchange, Key: to.key, Message: p})
 	case facts.WorkQueue == "":
 		return relay.Move{}, fmt.Errorf("the origin of a message is in doubt: %s; name a target", facts.Doubt)
 	case !slices.Contains(r.manifest.Watch, facts.WorkQueue):
@@ -291,8 +291,21 @@ func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
 	}
 }
 
-// elsewhere says why a message is not sent to its work queue: a person has confirmed others. Some
-// frameworks name an exchange and a key, and their bindings have changed since.
+// asShown returns a move through bindings of others. It refuses one that leads to a queue which no
+// person has confirmed: a binding may have come since. keepRoom reads the bindings every few
+// seconds.
+func (r *router) asShown(m relay.Move) (relay.Move, error) {
+	queues, _ := r.reached(m)
+	for _, queue := range queues {
+		if !slices.Contains(r.manifest.Watch, queue) {
+			return relay.Move{}, r.elsewhere(queue)
+		}
+	}
+	return m, nil
+}
+
+// elsewhere says why a message is not sent: it would reach a queue, and a person has confirmed
+// others. Bindings have changed since.
 func (r *router) elsewhere(queue string) error {
 	again := "give the messages back with 'dlxctl desk run return " + r.manifest.Run + "', and replay them again"
 	if r.direct {
