@@ -307,7 +307,9 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 			return Result{Left: has.messages}, err
 		}
 		if has.records[recordSending] > 0 {
-			m.Bytes = has.bytes
+			if m.edited == nil { // the hold has the original of an edit, and the list what is sent
+				m.Bytes = has.bytes
+			}
 			if err := w.completeStep(ctx, recordSending); err != nil {
 				return Result{Left: has.messages}, err
 			}

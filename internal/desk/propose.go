@@ -550,6 +550,9 @@ func (c *choice) manifest(p *Proposal, state topology.State, echo []string) mani
 			m.Through = append(m.Through, w.at.exchange)
 		}
 	}
+	if c.edited != nil { // the dead letter is parked, where no limit counts
+		m.Bytes = int64(len(c.edited.Body))
+	}
 	slices.Sort(m.Through)
 	for _, reach := range p.Reaches {
 		m.Goes[reach.Queue] += reach.Messages

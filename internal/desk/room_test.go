@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -368,5 +370,23 @@ func TestAPolicyThatDropsStopsADirectRun(t *testing.T) {
 	s.desk.Allow = []string{"mail"}
 	if r := s.execute(t, q); r.Moved != n || readyIn(t, s.ch, "mail") != 5 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// What counts for the room of a queue is the message as it was edited.
+func TestAnEditIsRefusedWhereItHasNoRoom(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.fill(t, 1)
+	s.declare(t, "mail", amqp091.Table{"x-max-length-bytes": 1000})
+	for size, refused := range map[int]bool{1000: false, 1001: true} {
+		q := request(t, desk.Edit)
+		q.Edited = &deadletter.Edited{Body: make([]byte, size), MessageID: "new"}
+		q.Target.Queue = "mail"
+		p, err := s.desk.Propose(t.Context(), q)
+		if err != nil || slices.Equal(p.Drops, []string{"mail"}) != refused {
+			t.Errorf("%d bytes: %q is refused: %v", size, p.Refusals, err)
+		}
 	}
 }
