@@ -38,8 +38,12 @@ const (
 // to wait between two messages needs it, and one that needs an exchange of its own.
 func (m *manifest) direct(looked int, bound map[string]bool) bool {
 	kind, send := m.Action.Kind(), m.Send
+	large := m.Bytes > directBytes
+	if m.deletes() && m.Chosen == 1 { // the broker may have accepted it, and refuse it in a hold by now
+		large = false
+	}
 	switch {
-	case m.Chosen > directMost || m.Bytes > directBytes || looked > directLooked,
+	case m.Chosen > directMost || large || looked > directLooked,
 		kind.Live || kind.goes == toOrigin || len(m.Echo) > 0,
 		len(send.Ramp) > 0 && m.Chosen > send.Ramp[0],
 		send.Rate > 0 && float64(m.Chosen) > max(1, send.Rate):

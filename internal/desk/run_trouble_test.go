@@ -14,6 +14,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/topology"
@@ -330,4 +331,38 @@ func TestARunWithoutItsHoldHasNotBegun(t *testing.T) {
 	}
 	s.awaitReady(t, "billing.dead", 40)
 	s.tidy(t)
+}
+
+// A message that was published before the limit of the broker was lowered, as an upgrade to 4.0
+// does, fits no hold. The run that chooses it names it, and it can be deleted.
+func TestAMessageThatIsTooLargeForAHold(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	node := brokertest.Node(t)
+	s := newShopOn(t, node.VHost(t), shopFile("quorum"))
+	s.fill(t, 2)
+	large := deadLetter("billing", "order.chosen", "large", 2)
+	large.Body = make([]byte, 9<<20)
+	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", large)
+	s.awaitReady(t, "billing.dead", 3)
+	node.Eval(t, "persistent_term:put(max_message_size, 1048576), application:set_env(rabbit, max_message_size, 1048576).")
+	r := s.execute(t, request(t, desk.Replay))
+	const why = " is larger than the broker accepts (max_message_size 1048576); raise that limit, or put back what was taken, " +
+		"and choose without it (--where 'size <= 1048576')"
+	if !strings.HasPrefix(r.Stopped, "message ") || !strings.HasSuffix(r.Stopped, why) || r.Direct {
+		t.Fatalf("%+v", r)
+	}
+	if r, err := s.desk.Return(t.Context(), r.Run, nil); err != nil || !r.Ended {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	s.awaitReady(t, "billing.dead", 3)
+	filter, err := deadletter.NewFilter("size > 1048576")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = s.execute(t, desk.Request{Action: desk.Discard, Queue: "billing.dead", Filter: filter, Forever: true})
+	if !r.Direct || r.Moved != 1 {
+		t.Errorf("%+v", r)
+	}
+	s.awaitReady(t, "billing.dead", 2)
 }

@@ -63,6 +63,8 @@ type taking struct {
 	// direct sends what was chosen, without a hold: then inHold counts what was sent. Nil: there is
 	// a hold.
 	direct *sender
+	// largest is the largest message that was chosen in this pass.
+	largest amqp.Held
 	// chosen are the messages that were found, of a direct run, and missing how many were not.
 	chosen  []amqp.Held
 	missing int
@@ -258,6 +260,7 @@ func (t *taking) run(ctx context.Context) error {
 		return err
 	}
 	t.before, t.others, t.acked, t.chosen, t.again = ready, others, 0, nil, false
+	t.largest = amqp.Held{}
 	o := amqp.HolderOptions{Messages: ready, Block: t.block(ready)}
 	if t.manifest.live() {
 		o, err = t.options(ctx, in, ready)
@@ -313,7 +316,29 @@ func (t *taking) run(ctx context.Context) error {
 		t.noLeader = errors.Is(released, amqp.ErrNoLeader)
 		released = ignore(released, amqp.ErrReordered)
 	}
-	return errors.Join(err, ignore(released, amqp.ErrUnsettled))
+	return t.refusedSize(errors.Join(err, ignore(released, amqp.ErrUnsettled)))
+}
+
+// refusedSize returns why the run stops if the broker has closed the channel as a message is too
+// large for it: that would happen again each time. Other errors stay as they are.
+func (t *taking) refusedSize(err error) error {
+	why, closed := errors.AsType[*amqp.ClosedError](err)
+	if !closed {
+		return err
+	}
+	limit, is := why.SizeLimit()
+	if !is {
+		return err
+	}
+	name, rest := "a message", "choose without it"
+	if len(t.largest.Body) > limit {
+		name = t.worker.desk.called(t.largest.Delivery, t.manifest.Queue)
+	}
+	if t.direct == nil {
+		rest = "put back what was taken, and " + rest
+	}
+	return stopped(fmt.Sprintf("%s is larger than the broker accepts (max_message_size %d); raise that limit, or %s (--where 'size <= %d')",
+		name, limit, rest, limit))
 }
 
 // block is how many messages a channel holds: all where few of them are acknowledged.
@@ -338,7 +363,11 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) (acked bool, err
 	if err := t.out.settle(); err != nil {
 		return false, err
 	}
-	switch key := t.manifest.of(m.Delivery); {
+	key := t.manifest.of(m.Delivery)
+	if t.need[key] > 0 && len(m.Body) > len(t.largest.Body) {
+		t.largest = m
+	}
+	switch {
 	case t.doubles[key] > 0 && (m.Redelivered || t.rescuer != nil):
 		t.doubles[key]--
 		t.surplus--
