@@ -24,6 +24,9 @@ func BacklogLeft(messages int, now ...[2]int) (left []int) {
 	return left
 }
 
+// Existing returns those of the queues in which a message is sought by its handle.
+func Existing(state topology.State, queues ...string) []string { return existing(state, queues) }
+
 // Pausing makes looks end when no message has come for so long.
 func (d *Desk) Pausing(pause time.Duration) *Desk {
 	d.pause = pause

@@ -13,6 +13,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // lookWithoutTheNode stops the first node while it has the only member of a dead-letter queue, and
@@ -70,6 +71,11 @@ func (s *shop) saysThatTheNodeIsDown(t *testing.T, d *desk.Desk) {
 	if err != nil || !unlooked(digest.NotLookedAt) {
 		t.Errorf("the digest: %+v, %v", digest, err)
 	}
+	err = d.Find(t.Context(), []string{"classic.dead", "shop.unroutable"}, "0123456789ab", desk.LookOptions{},
+		func(deadletter.Message, deadletter.View) error { return nil })
+	if !errors.Is(err, desk.ErrRefused) {
+		t.Errorf("a message by its handle: %v", err)
+	}
 	sought, err := d.Seek(t.Context(), "sought", desk.LookOptions{})
 	if err != nil || !unlooked(sought.NotLookedAt) {
 		t.Errorf("the search: %+v, %v", sought, err)
@@ -95,5 +101,17 @@ func TestALookAtAnEmptyQueueNeedsNoRightToRead(t *testing.T) {
 		func(deadletter.Message) error { return nil })
 	if err != nil || looked.Messages != 0 {
 		t.Errorf("%+v, %v", looked, err)
+	}
+}
+
+// A queue whose node is down is not in the lists of the broker since 4.3, but for the names of such
+// queues. It is not passed over like one that does not exist.
+func TestAQueueWhoseNodeIsDownExists(t *testing.T) {
+	t.Parallel()
+	state := topology.State{Down: []string{"classic.dead"}}
+	state.Have.Queues = []topology.Queue{{Name: "billing.dead"}}
+	got := desk.Existing(state, "classic.dead", "gone.dead", "billing.dead")
+	if !slices.Equal(got, []string{"classic.dead", "billing.dead"}) {
+		t.Errorf("the message is sought in %v", got)
 	}
 }

@@ -132,10 +132,11 @@ func (d *Desk) Find(
 	visit func(deadletter.Message, deadletter.View) error,
 ) error {
 	if len(queues) > 1 {
-		var err error
-		if queues, err = d.existing(ctx, queues); err != nil {
+		state, err := d.inspect(ctx)
+		if err != nil {
 			return err
 		}
+		queues = existing(state, queues)
 	}
 	var refused error
 	r := Request{Handles: []string{handle}}
@@ -166,14 +167,12 @@ func (d *Desk) Find(
 	return errors.Join(err, refused)
 }
 
-func (d *Desk) existing(ctx context.Context, queues []string) ([]string, error) {
-	state, err := d.inspect(ctx)
-	if err != nil {
-		return nil, err
-	}
+// existing returns those of the queues that exist. A look refuses one whose node is down.
+func existing(state topology.State, queues []string) []string {
 	return slices.DeleteFunc(slices.Clone(queues), func(name string) bool {
-		return !slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == name })
-	}), nil
+		has := slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == name })
+		return !has && !slices.Contains(state.Down, name)
+	})
 }
 
 // Unreached returns an error that wraps ErrUnreached if a look did not reach all messages among
