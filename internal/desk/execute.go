@@ -57,7 +57,7 @@ func (d *Desk) Execute(ctx context.Context, p Proposal, progress func(Progress))
 		if err != nil {
 			return Result{}, unbegun{err}
 		}
-		m.Started = d.now().UTC()
+		m.Started, m.TTL = d.now().UTC(), ttlIn(state, m.Queue)
 		s := &session{worker: w, manifest: &m, progress: progress}
 		if r, done, err := s.sendDirect(ctx, state, p.Looked.Looked); done {
 			return w.describe(&m, r), err

@@ -74,6 +74,8 @@ type manifest struct {
 	Goes  map[string]int `json:",omitempty"`
 	Bytes int64          `json:",omitempty"`
 	Allow []string       `json:",omitempty"`
+	// TTL is the message-ttl of Queue in milliseconds when the run began. Zero: it had none.
+	TTL int64 `json:",omitempty"`
 	// ChosenBy is by what the run chose, for its record.
 	ChosenBy Criteria `json:",omitzero"`
 	// NewKey is the routing key of an edited message, in place of the publisher's. Empty keeps that.

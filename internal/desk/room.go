@@ -53,6 +53,9 @@ type room struct {
 	way   *route.Router
 	// ready returns how many messages a queue has ready at this moment.
 	ready func(queue string) (int, error)
+	// had is the message-ttl of the queue from which a run took what it returns. The same deletes
+	// nothing that would have stayed without the run.
+	had map[string]int64
 }
 
 // roomOf returns what a state tells, which was read at this moment, and asks for the consumers of
@@ -108,11 +111,30 @@ func (r *room) drops(queue string, more int, bytes int64) (string, error) {
 	if r.deadLetters(queue) {
 		return "", nil
 	}
-	if ttl, set := effective[topology.ArgMessageTTL].(int64); set {
+	if ttl := ttlOf(effective); ttl > 0 && (r.had[queue] == 0 || ttl < r.had[queue]) {
 		return fmt.Sprintf("queue %s deletes each message after %s (message-ttl), as its dead letters go to no queue",
 			text.Name(queue), text.Millis(ttl)), nil
 	}
 	return r.full(queue, effective, more, bytes)
+}
+
+// ttlOf returns the message-ttl of a queue in milliseconds, by the arguments that policy.Effective
+// returns. Zero: it has none.
+func ttlOf(effective topology.Arguments) int64 {
+	ttl, set := effective[topology.ArgMessageTTL].(int64)
+	if !set {
+		return 0
+	}
+	return max(1, ttl)
+}
+
+// ttlIn is ttlOf for a queue of a virtual host.
+func ttlIn(state topology.State, queue string) int64 {
+	at := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == queue })
+	if at < 0 {
+		return 0
+	}
+	return ttlOf(policy.Effective(state, state.Have.Queues[at]))
 }
 
 // full says why a queue that drops its oldest messages has no room for so many more.
@@ -206,6 +228,9 @@ func (w *worker) refuseDropping(
 	ctx context.Context, state topology.State, m *manifest, goes map[string]int, bytes int64,
 ) error {
 	r := w.roomOf(ctx, state, slices.Collect(maps.Keys(goes)))
+	if m.back {
+		r.had = map[string]int64{m.Queue: m.TTL}
+	}
 	if m.parks() || goes[topology.ParkedName(w.desk.Topology.Name)] > 0 {
 		if err := w.desk.refusePolicies(r.state, w.desk.parked()); err != nil {
 			return err

@@ -390,3 +390,25 @@ func TestAnEditIsRefusedWhereItHasNoRoom(t *testing.T) {
 		}
 	}
 }
+
+// A queue that had a TTL when a run took from it gets its messages back, unless the TTL is shorter
+// by now.
+func TestAReturnIsNotRefusedForTheTTLThatWas(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.declare(t, "old.dlq", amqp091.Table{"x-message-ttl": 3_600_000})
+	brokertest.PublishConfirmed(t, s.ch, "", "old.dlq", deadLetter("billing", "order.chosen", "0", 0))
+	s.awaitReady(t, "old.dlq", 1)
+	run := takenBy(t, s.deskOn(t, s.target).Holding(), desk.Request{Action: desk.Park, Queue: "old.dlq"}, 1)
+	s.policy(t, "policies", "old.dlq", map[string]any{"message-ttl": 1_800_000})
+	_, err := s.desk.Return(t.Context(), run, nil)
+	if !errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), "deletes each message after 30m") {
+		t.Errorf("returned: %v", err)
+	}
+	s.policy(t, "policies", "old.dlq", map[string]any{"message-ttl": 7_200_000})
+	if r, err := s.desk.Return(t.Context(), run, nil); err != nil || r.Moved != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	s.awaitReady(t, "old.dlq", 1)
+}
