@@ -43,7 +43,7 @@ type drainLimits struct {
 	// number.
 	fullAt int64
 	// paced says that the successor gets no more than fullAt at a time: above, it refuses, and what
-	// was behind would come first, or it drops its oldest message.
+	// was behind would come first, or it drops its oldest message, or makes dead letters.
 	paced bool
 	// feeders is called once no message has come for idle, while the drain goes on. The
 	// drain is done only if it returns nil and no message has come meanwhile. Nil: the
@@ -135,12 +135,13 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits
 }
 
 // room returns how many messages the queue of the drain may hold. One that refuses messages when it
-// is full needs no more than that; one that drops its oldest would drop what its consumers would
-// have read. Where none reads, and the other queue dropped its oldest too, so does this one.
+// is full needs no more than that, unless it dead-letters them, at each try; one that drops its
+// oldest would drop what its consumers would have read. Where none reads, and the other queue
+// dropped its oldest too, so does this one.
 func (r *Runner) room(ctx context.Context, m Move, state topology.State) (drainLimits, error) {
 	limit, refuses := policy.FullAt(state, m.New)
 	if limit == 0 || refuses {
-		return drainLimits{fullAt: limit}, nil
+		return drainLimits{fullAt: limit, paced: policy.DeadLettersRefused(state, m.New)}, nil
 	}
 	if had, refused := policy.FullAt(state, m.Legacy); had > 0 && had <= limit && !refused {
 		if n, err := r.consumers(ctx, state, m.New); n == 0 || err != nil {

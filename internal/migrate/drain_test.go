@@ -115,8 +115,9 @@ func TestDrainIntoAFullQueue(t *testing.T) {
 	stop()
 }
 
-// A queue that drops its oldest messages when it is full gets no more than it has room for, whether
-// its messages come by a migration or by an abort: its consumers get all of them.
+// A queue that drops its oldest messages when it is full, or dead-letters what it refuses, gets no
+// more than it has room for, whether its messages come by a migration or by an abort: its consumers
+// get all of them.
 func TestDrainIntoAQueueThatDropsItsOldest(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -125,27 +126,32 @@ func TestDrainIntoAQueueThatDropsItsOldest(t *testing.T) {
 	for i := range n {
 		sent[fmt.Sprint(i)] = true
 	}
-	full := "    replaces: old\n    arguments: {x-max-length: 10}\n"
-	t.Run("migrate", func(t *testing.T) {
-		t.Parallel()
-		file := strings.Replace(fmt.Sprintf(topologyFile, "classic"), "    replaces: old\n", full, 1)
-		s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
-		s.fill(t, n, 10)
-		r := s.runner(t)
-		r.Wait = time.Second
-		err := r.Run(t.Context())
-		if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "it is full, with 10 messages") {
-			t.Errorf("without consumers it ends with %v", err)
-		}
-		stop := s.consumeAs(t, "new", 1, false, 2*time.Millisecond)
-		if err := s.runner(t).Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if lost, doubled := s.account(t, sent); lost > 0 || doubled > 0 {
-			t.Errorf("%d of %d messages were lost, %d doubled", lost, n, doubled)
-		}
-		stop()
-	})
+	for _, overflow := range []string{"drop-head", "reject-publish-dlx"} {
+		t.Run("migrate, "+overflow, func(t *testing.T) {
+			t.Parallel()
+			full := fmt.Sprintf("    replaces: old\n    arguments: {x-max-length: 10, x-overflow: %s}\n", overflow)
+			file := strings.Replace(fmt.Sprintf(topologyFile, "classic"), "    replaces: old\n", full, 1)
+			s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
+			s.fill(t, n, 10)
+			r := s.runner(t)
+			r.Wait = time.Second
+			err := r.Run(t.Context())
+			if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "it is full, with 10 messages") {
+				t.Errorf("without consumers it ends with %v", err)
+			}
+			stop := s.consumeAs(t, "new", 1, false, 2*time.Millisecond)
+			if err := s.runner(t).Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if lost, doubled := s.account(t, sent); lost > 0 || doubled > 0 {
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, n, doubled)
+			}
+			if dead := s.ready(t, "shop.quick.failed"); dead > 0 {
+				t.Errorf("%d dead letters were made", dead)
+			}
+			stop()
+		})
+	}
 	t.Run("abort", func(t *testing.T) {
 		t.Parallel()
 		args := amqp091.Table{"x-max-length": 10}
