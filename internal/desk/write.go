@@ -201,7 +201,7 @@ func doubled(a Action, r Result) string {
 	case r.Direct:
 		parts = append(parts, fmt.Sprintf("at most %d may be in %s too", before, text.Name(r.Queue)))
 	default:
-		parts = append(parts, fmt.Sprintf("an earlier process doubled none if it ended normally, at most %d if it was killed, and what its result says if it lost a connection", before))
+		parts = append(parts, fmt.Sprintf("an earlier process doubled what its result says, and at most %d if it was killed", before))
 	}
 	if r.InDoubt > 0 {
 		parts = append(parts, fmt.Sprintf("at most %d may be doubled", r.InDoubt))

@@ -125,15 +125,15 @@ run r1: replayed 1 message in 353ms; 7 left in its hold; 1 failed again
 	}
 	b.Reset()
 	// That an earlier process was killed is not known: Ctrl-C and cancel end one normally.
-	const doubled = "run r1: parked 2 messages in 0s; an earlier process doubled none if it ended normally, " +
-		"at most 1 if it was killed, and what its result says if it lost a connection; doubles carry the same message-id, if the publisher sets one\n"
+	const doubled = "run r1: parked 2 messages in 0s; an earlier process doubled what its result says, " +
+		"and at most 1 if it was killed; doubles carry the same message-id, if the publisher sets one\n"
 	resumed := desk.Result{Run: "r1", Moved: 2, DoubledAtMost: 1}
 	if err := desk.WriteResult(&b, desk.Park, resumed); err != nil || b.String() != doubled {
 		t.Errorf("the result of a run that was resumed is %q, %v", b.String(), err)
 	}
 	b.Reset()
-	const both = "run r1: parked 9 messages in 0s; an earlier process doubled none if it ended normally, " +
-		"at most 1 if it was killed, and what its result says if it lost a connection; at most 3 may be doubled; doubles carry the same message-id, if the publisher sets one\n"
+	const both = "run r1: parked 9 messages in 0s; an earlier process doubled what its result says, " +
+		"and at most 1 if it was killed; at most 3 may be doubled; doubles carry the same message-id, if the publisher sets one\n"
 	resumed = desk.Result{Run: "r1", Moved: 9, DoubledAtMost: 4, InDoubt: 3}
 	if err := desk.WriteResult(&b, desk.Park, resumed); err != nil || b.String() != both {
 		t.Errorf("the result of a run with messages in doubt is %q, %v", b.String(), err)
