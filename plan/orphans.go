@@ -187,7 +187,7 @@ func (r *orphans) queues() []topology.Queue {
 			if r.retiresDeadLetters(q) {
 				continue
 			}
-			if q.Label.Role != topology.RoleDeadLetter { // its name is one of the file
+			if !r.namedDeadLetterQueue(q.Name) { // its name is one of the file
 				q.Label = topology.Label{Role: topology.RoleDeadLetter}
 			}
 			r.outdated[q.Name] = true
@@ -559,7 +559,8 @@ func Later(done, left Plan) Plan {
 			waits = true
 			out.Retiring = append(out.Retiring, c.Name)
 		case c.Action == Delete && c.Kind == topology.KindExchange && slices.Contains(done.Retiring, c.Name):
-		case c.Outdated && !deleted[c.key()]:
+		case c.Kind == topology.KindQueue && c.Action == Delete && !deleted[c.key()] &&
+			(c.Outdated || slices.Contains(done.RetiringDead, c.Name)):
 			out.RetiringDead = append(out.RetiringDead, c.Name)
 		case waits && c.ReturnPath && !deleted[c.key()]:
 		case c.Action == Delete && c.Kind == topology.KindBinding && c.Label.Role == topology.RoleReturn &&

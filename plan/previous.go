@@ -27,32 +27,38 @@ func (r *resolver) previousDeadLetterQueue(q topology.Queue) bool {
 		_, known := r.works[strings.TrimPrefix(b.Key, topology.AddressKey(""))]
 		serves, bound = serves || known || matches && b.Key == topology.AddressKey(q.Name), true
 	}
-	label, generated := topology.QueueLabelOf(r.want.Name, q.Name)
-	generated = generated && !r.working[q.Name]
-	switch {
-	case bound:
+	if bound {
 		return serves
-	case generated && label.Role == topology.RoleDeadLetter && label.Queue != "":
-		_, known := r.works[label.Queue]
-		_, exists := r.existing[label.Queue]
-		return known || matches && !exists
-	case generated:
-		return label.Role == topology.RoleDeadLetter
 	}
-	return r.perhapsDeadLetterQueue(q)
+	return r.namedDeadLetterQueue(q.Name) || r.perhapsDeadLetterQueue(q)
+}
+
+// namedDeadLetterQueue reports whether a queue has the name that dlxctl gives the dead-letter queue
+// of queues of the file: the shared one, and the own one of a work queue of the file, or of one
+// that an entry with match may have covered.
+func (r *resolver) namedDeadLetterQueue(name string) bool {
+	label := r.queueLabel(name, topology.RoleWork)
+	_, known := r.works[label.Queue]
+	_, exists := r.existing[label.Queue]
+	return label.Role == topology.RoleDeadLetter &&
+		(label.Queue == "" || known || len(r.want.Matches) > 0 && !exists)
 }
 
 // perhapsDeadLetterQueue reports whether q, an own queue that is not in the file, looks like a
 // dead-letter queue whose name an earlier file chose, such as dead: {queue: graves}, and to which
-// nothing is bound any more. A work queue looks the same that has deadLetterBy: unmanaged, gets its
-// messages by its name, and is classic or has the highest delivery limit: so names that the file
-// lists under removed are those of work queues, which go by consent. A topology without the
-// exchange that picks dead-letter queues has made none.
+// nothing is bound any more. The name may end like an own one: payments.dead, without a queue
+// payments. If there was one, an apply with consent to delete both was stopped halfway.
+//
+// A work queue looks the same that has deadLetterBy: unmanaged, gets its messages by its name, and
+// is classic or has the highest delivery limit: so names that the file lists under removed are
+// those of work queues, which go by consent. A topology without the exchange that picks dead-letter
+// queues has made none.
 func (r *resolver) perhapsDeadLetterQueue(q topology.Queue) bool {
 	kept := q.Type() == topology.Classic || // else no file can have made it one
 		q.Type() == topology.Quorum && q.Arguments[topology.ArgDeliveryLimit] == topology.Unlimited
-	if !kept || slices.Contains(r.want.Removed, q.Name) ||
-		r.queueLabel(q.Name, topology.RoleWork).Role != topology.RoleWork {
+	role := r.queueLabel(q.Name, topology.RoleWork).Role
+	chosen := role == topology.RoleWork || role == topology.RoleDeadLetter && !r.namedDeadLetterQueue(q.Name)
+	if !kept || !chosen || slices.Contains(r.want.Removed, q.Name) {
 		return false
 	}
 	// A managed work queue has a return path, which is deleted with it, and dead-lettering.
