@@ -263,6 +263,25 @@ func TestTheFailuresOfAQueueThatLeaves(t *testing.T) {
 	}
 }
 
+// A queue that leaves the file while messages wait in tiers that other queues share, or for the
+// processor, says where those of the queue go: they return to no queue.
+func TestTheRetriesOfAQueueThatLeaves(t *testing.T) {
+	t.Parallel()
+	const file = "version: 1\nname: shop\nbackoff: {a: {tiers: [1s]}}\ndelays: [{name: later, to: e}]\nexchanges: [{name: e}]\nqueues:\n  - {name: r, backoff: a}\n"
+	have := loaded(t, file+"  - {name: p, backoff: a}\n  - {name: q, backoff: a}\n").Topology
+	const warning = "p, q are deleted, and failed messages of them may still be waiting for a retry: they go to shop.unroutable; to have them retried first, keep the queues without bindings until the retries are done"
+	for place, warns := range map[string]bool{
+		"shop.a.retry.1s": true, "shop.a.failed": true, "r": false, "p.dead": false, "later": false,
+		topology.IntakeQueueName("shop", "later"): false,
+	} {
+		state := topology.State{Version: "4.3.6", Have: have, Usage: map[string]topology.Usage{place: {Ready: 1}}}
+		p := plan.Make(loaded(t, file), state, plan.Options{})
+		if got := strings.Contains(text(t, p), warning); got != warns {
+			t.Errorf("with a message in %s it warns: %t\n%s", place, got, text(t, p))
+		}
+	}
+}
+
 // A failed queue whose backoff leaves the file says which of its messages become dead letters, as
 // the backoff of their queue is native or none now: of queues whose failures go there, or of any
 // queue once the routes have changed.

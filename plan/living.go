@@ -140,7 +140,7 @@ func (r *orphans) living() {
 		switch {
 		case alive && r.owns(legacy.Arguments):
 			r.plane(w.Replaces)
-		case !alive && r.circulates():
+		case !alive && r.circulates(nil):
 			r.address(w)
 		}
 	}
@@ -224,15 +224,17 @@ func (r *orphans) address(w topology.WorkQueue) {
 	}
 }
 
-// circulates reports whether a failed queue or a tier of the topology holds a message. The
-// counts are up to 5 seconds old. Once a legacy queue is gone, no message gets its address any
-// more: what comes back is in the successor, and fails under the address of that. So the counts
-// miss a message only if a processor that was down takes it at this moment; it then ends in the
-// unroutable queue, and is not lost.
-func (r *resolver) circulates() bool {
+// circulates reports whether a failed queue or a tier of the topology holds a message. Failed
+// queues of the backoffs in but are passed over, and what belongs to a delay: no message there has
+// an address. The counts are up to 5 seconds old. Once a legacy queue is gone, no message gets its
+// address any more: what comes back is in the successor, and fails under the address of that. So
+// the counts miss a message only if a processor that was down takes it at this moment; it then ends
+// in the unroutable queue, and is not lost.
+func (r *resolver) circulates(but map[string]bool) bool {
 	return slices.ContainsFunc(r.state.Have.Queues, func(q topology.Queue) bool {
-		role := r.queueLabel(q.Name, topology.RoleWork).Role
-		return r.owns(q.Arguments) && (role == topology.RoleFailed || role == topology.RoleRetry) && r.held(q.Name) > 0
+		l := r.queueLabel(q.Name, topology.RoleWork)
+		waits := l.Role == topology.RoleFailed && !but[l.Backoff] || l.Role == topology.RoleRetry
+		return waits && l.Delay == "" && r.owns(q.Arguments) && r.held(q.Name) > 0
 	})
 }
 

@@ -89,8 +89,11 @@ func (r *orphans) collect() {
 		}
 	}
 	var leaving, to []string // addresses of queues that are no longer work queues, and where they lead; see returns
+	var lost []string        // addresses of queues that are deleted
 	found := namesOf(r.found.Queues, func(q topology.Queue) string { return q.Name })
-	circulates := sync.OnceValue(r.circulates)
+	circulates := sync.OnceValue(func() bool { return r.circulates(nil) })
+	// What retired failed queues hold has a warning of its own: see withoutRetries.
+	unsaid := sync.OnceValue(func() bool { return (returns || keeps) && r.circulates(r.loops) })
 	for i, b := range r.state.Have.Bindings {
 		id := r.matched.ids[i]
 		if r.owns(b.Arguments) && !r.matched.wanted[id] && !r.switches(b.Source) && !r.switches(b.Destination) &&
@@ -102,6 +105,9 @@ func (r *orphans) collect() {
 				r.stay.Bindings = append(r.stay.Bindings, b)
 				continue
 			}
+			if leadsTo(b, going) && r.returns(b) && unsaid() {
+				lost = append(lost, text.Name(addressed(b)))
+			}
 			if keeps && leadsBack(b.Label) && !leadsTo(b, going) || r.keptLoop(b.Label) &&
 				b.Label.Role == topology.RoleRetry || r.waits[b.Source] > 0 || r.waits[b.Label.Delay] > 0 ||
 				r.keeps(topology.KindBinding, id) || b.DestinationType == topology.ToQueue && r.abandoned(b.Destination) {
@@ -110,6 +116,7 @@ func (r *orphans) collect() {
 		}
 	}
 	r.warnOfAddresses(leaving, to)
+	r.warnOfUnroutable(lost)
 	policies := byName(r.want.Policies, func(p topology.Policy) string { return p.Name })
 	for _, p := range r.state.Have.Policies {
 		owner, _ := topology.PolicyOwner(p.Name)
@@ -146,6 +153,19 @@ func (r *orphans) warnOfAddresses(queues, to []string) {
 		"%s %s no longer covered by the file, and failed messages may still be waiting for a retry: they return to %s; when the tiers are empty, run apply again to remove %s",
 		text.Some(queues), text.Choose(len(queues), "is", "are"), home,
 		text.Choose(len(queues), "its address", "their addresses")))
+}
+
+// warnOfUnroutable warns of the addresses of queues that are deleted. An address does not help
+// without its queue, and the exchange that returns messages has another place for what waits.
+func (r *orphans) warnOfUnroutable(queues []string) {
+	if len(queues) == 0 {
+		return
+	}
+	n := len(queues)
+	r.warn(topology.WarnRetiredAddress, fmt.Sprintf(
+		"%s %s deleted, and failed messages of %s may still be waiting for a retry: they go to %s; to have them retried first, keep %s without bindings until the retries are done",
+		text.Some(queues), text.Choose(n, "is", "are"), text.Choose(n, "it", "them"),
+		text.Name(topology.UnroutableName(r.want.Name)), text.Choose(n, "the queue", "the queues")))
 }
 
 // queues returns the queues that carry our mark and are no longer in the file,
