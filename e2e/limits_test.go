@@ -285,3 +285,34 @@ func TestAnOverflowChangesInPlace(t *testing.T) {
 		t.Errorf("w has %d messages, and w.dead %d", n, dead)
 	}
 }
+
+// When a quorum queue no longer dead-letters at least once, RabbitMQ deletes what it is
+// dead-lettering at that moment: the plan asks for consent.
+func TestTheEndOfAtLeastOnceNeedsConsent(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	target := brokertest.VHost(t)
+	p := place{t: t, target: target, ch: target.Channel(t), conn: target.Dial(t)}
+	file := func(arguments string) string {
+		return writeTopology(t, fmt.Sprintf(limited, ", deadLetterBy: policy"+arguments+
+			", dead: {queue: small, arguments: {x-max-length: 1, x-overflow: reject-publish}}"))
+	}
+	succeeds(t, target, "apply", "--yes", "-f", file(""))
+	for range 9 {
+		p.publish("w")
+		brokertest.Eventually(t, "a delivery", func() bool {
+			m, ok, err := p.ch.Get("w", false)
+			return err == nil && ok && m.Reject(false) == nil
+		})
+	}
+	waiting := func() bool { n, _ := target.Queue(t, "w")["messages_dlx"].(float64); return n >= 5 }
+	brokertest.Eventually(t, "rejected messages that the dead-letter queue refuses", waiting)
+	args := []string{"-f", file(", arguments: {x-overflow: drop-head}")}
+	const want = "update policy dlxctl.shop.queue.w overflow dead-letter-strategy [loses-messages] [at-most-once]\n"
+	brokertest.Eventually(t, want, func() bool { return strings.HasPrefix(planned(t, target, args), want) })
+	if code, out := dlxctl(target, append([]string{"apply", "--yes"}, args...)...); code != 3 || !waiting() {
+		t.Errorf("without consent apply exits with %d, the messages wait: %t\n%s", code, waiting(), out)
+	}
+	succeeds(t, target, append([]string{"apply", "--yes", "--allow", "loses-messages=w"}, args...)...)
+	brokertest.Eventually(t, "RabbitMQ to have deleted them", func() bool { return p.count("w") == 0 })
+}

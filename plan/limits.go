@@ -85,6 +85,50 @@ func lowers(limit, argument any) bool {
 	return limited && limits && n < a
 }
 
+// losses are what RabbitMQ does to messages when a policy takes the place of another one, or none.
+type losses struct {
+	why  []string
+	asks bool // it does it to messages that the queues hold
+}
+
+// losses returns what leaves these queues.
+func (r *resolver) losses(before, after topology.Arguments, queues ...topology.Queue) losses {
+	var out losses
+	var ends bool
+	var stuck []string
+	for _, q := range queues {
+		if why := r.overfull(before, after, q); why != "" {
+			// The queue drops these messages, and dlxctl does not wait until their dead letters are safe.
+			out.why, out.asks = append(out.why, why), true
+		}
+		have := r.existing[q.Name]
+		if !atLeastOnce(r.foreign.WithPolicies(have, before)) || atLeastOnce(r.foreign.WithPolicies(have, after)) {
+			continue
+		}
+		ends = true
+		if n := r.state.Usage[q.Name].Other; n > 0 {
+			stuck = append(stuck, fmt.Sprintf("up to %s of %s", text.Count(n, "message"), text.Name(q.Name)))
+		}
+	}
+	if ends {
+		why := "RabbitMQ deletes what it is dead-lettering at that moment"
+		if len(stuck) > 0 {
+			why, out.asks = why+": "+text.Some(stuck), true
+		}
+		out.why = append(out.why, why)
+	}
+	return out
+}
+
+// atLeastOnce reports whether a queue with these arguments keeps what it dead-letters until the
+// target confirms it. When such a queue is so no more, it deletes what it has kept: switch_from in
+// rabbit_fifo_dlx.
+func atLeastOnce(args topology.Arguments) bool {
+	q := topology.Queue{Arguments: args}
+	return q.Type() == topology.Quorum && args.HasAny(topology.ArgDeadLetterExchange) &&
+		!deadLettersAtMostOnce(args) && args[topology.ArgOverflow] == topology.RejectPublish
+}
+
 // overfull says what leaves a queue when a policy replaces another one, or none, because the queue
 // holds more than the file then allows. Empty: nothing does. A quorum queue drops when its new
 // overflow is to drop. A classic one applies the limit before the overflow, and drops also if its

@@ -24,6 +24,7 @@ func TestLimitsOfALiveQueue(t *testing.T) {
 		other  args // the policy of another team
 		comes  args // the same, since the file of before was applied
 		held   int64
+		stuck  int64 // what RabbitMQ is dead-lettering
 		want   string
 		says   string
 	}{
@@ -95,6 +96,19 @@ func TestLimitsOfALiveQueue(t *testing.T) {
 		"another team limits a queue that holds less": {
 			kind: "classic", comes: args{"max-length": int64(5)}, held: 5, want: "update max-length",
 		},
+		"another team limits a queue that is dead-lettering": {
+			comes: args{"max-length": int64(9)}, stuck: 3,
+			want: "update max-length dead-letter-strategy overflow loses-messages",
+			says: "RabbitMQ deletes what it is dead-lettering at that moment: up to 3 messages of w",
+		},
+		"another overflow, while nothing dies": {
+			after: "x-overflow: drop-head", held: 3, want: "update overflow dead-letter-strategy",
+			says: "RabbitMQ deletes what it is dead-lettering at that moment",
+		},
+		"lower, while messages die": {
+			before: "x-max-length: 9, x-overflow: reject-publish", stuck: 3,
+			after: "x-max-length: 5, x-overflow: reject-publish", want: "update max-length",
+		},
 		"above a limit of another team": {after: "x-max-length: 9", other: args{"max-length": int64(7)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +145,7 @@ func TestLimitsOfALiveQueue(t *testing.T) {
 				state.Have.Policies = append(slices.DeleteFunc(state.Have.Policies, others),
 					queuePolicy("other", "^w$", 1, tc.comes))
 			}
-			state.Usage["w"] = topology.Usage{Ready: tc.held}
+			state.Usage["w"] = topology.Usage{Ready: tc.held, Unacknowledged: tc.stuck, Other: tc.stuck}
 			var got []string
 			for _, c := range plan.Make(file(tc.after), state, plan.Options{}).Changes {
 				got = append(got, string(c.Action))

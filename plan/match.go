@@ -74,13 +74,7 @@ func (r *resolver) matchPolicies(out *matchedPolicies, have map[string]topology.
 		if stored {
 			inEffect = p
 		}
-		var over []string
-		for _, q := range covered {
-			if why := r.overfull(inEffect.Definition, want.Definition, q); why != "" {
-				over = append(over, why)
-			}
-		}
-		out.overfull[want.Name] = strings.Join(over, "; ")
+		out.losses[want.Name] = r.losses(inEffect.Definition, want.Definition, covered...)
 		if stored {
 			want.Priority = max(want.Priority, p.Priority)
 		}

@@ -21,8 +21,8 @@ type matchedPolicies struct {
 	bases map[string]topology.Policy
 	// pending are the wanted policies that are stored and may not be in effect.
 	pending map[string]bool
-	// overfull says, by the name of a wanted policy, what its queue drops; see [resolver.overfull].
-	overfull map[string]string
+	// losses are what queues lose at the change, by the name of a wanted policy.
+	losses map[string]losses
 }
 
 // policies completes each wanted policy with what is in effect on its queue
@@ -30,7 +30,7 @@ type matchedPolicies struct {
 // another team's policy sets, and must have the higher priority.
 func (r *resolver) policies(queues []topology.Queue) matchedPolicies {
 	out := matchedPolicies{
-		bases: map[string]topology.Policy{}, pending: map[string]bool{}, overfull: map[string]string{},
+		bases: map[string]topology.Policy{}, pending: map[string]bool{}, losses: map[string]losses{},
 	}
 	wanted := byName(queues, func(q topology.Queue) string { return q.Name })
 	have := byName(r.state.Have.Policies, func(p topology.Policy) string { return p.Name })
@@ -75,7 +75,7 @@ func (r *resolver) policies(queues []topology.Queue) matchedPolicies {
 			out.refuse(nil, want, why)
 			continue
 		}
-		out.overfull[want.Name] = r.overfull(inEffect.Definition, want.Definition, q)
+		out.losses[want.Name] = r.losses(inEffect.Definition, want.Definition, q)
 		if ok {
 			want.Priority = max(want.Priority, p.Priority) // a higher one does no harm
 		}
@@ -240,9 +240,11 @@ func (r resolved) policyChanges() []Change {
 		} else if hasBase {
 			c.Reason = fmt.Sprintf("starts from the policy %s, which it overrides", text.Name(base.Name))
 		}
-		if why := r.policies.overfull[want.Name]; why != "" {
-			// The queue drops these messages, and dlxctl does not wait until their dead letters are safe.
+		losses := r.policies.losses[want.Name]
+		if losses.asks {
 			c.Hazards = []topology.Hazard{topology.LosesMessages}
+		}
+		for _, why := range losses.why {
 			c.Reason = strings.TrimPrefix(c.Reason+"; "+why, "; ")
 		}
 		c.Phase, c.AtMostOnce = creationPhase(c), deadLettersAtMostOnce(policy.Arguments(want.Definition))
