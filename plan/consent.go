@@ -114,6 +114,9 @@ func (c Change) objects() []string {
 	switch {
 	case isBinding && c.Action == Create && b.Label.Role == topology.RoleDeadLetter:
 		return []string{b.Label.Queue} // the work queue whose dead letters it leads
+	case isBinding && addressed(b) != "" &&
+		(c.Label.Role == topology.RoleFailed || c.Label.Role == topology.RoleDeadLetter):
+		return []string{addressed(b), b.Destination, b.Source} // the work queue whose failures it leads
 	case isBinding:
 		return []string{b.Destination, b.Source}
 	case c.Kind == topology.KindPolicy && c.Label.Queue != "":

@@ -105,6 +105,59 @@ func TestDeletingADeadLetterTarget(t *testing.T) {
 	}
 }
 
+// A queue that the file gives up, and that still dead-letters to the topology by its arguments,
+// loses its retries and its dead-letter queue: what fails there is to be unroutable, by consent.
+func TestAQueueThatIsHandedOverLosesItsRoute(t *testing.T) {
+	t.Parallel()
+	file := shopFile("a: {tiers: [1s]}", "{name: orders, backoff: a}")
+	const unmanaged = "  - {name: billing, external: true, deadLetterBy: unmanaged}\n"
+	const route = "delete binding shop.failed -> shop.a.failed (@billing) drops-routing"
+	for name, tc := range map[string]struct {
+		backoff, want string
+		mark          bool
+		risks         []string
+	}{
+		"to its team":           {"a", file + unmanaged, true, []string{route}},
+		"a service declares it": {"a", file, false, []string{route}},
+		"it has no retries": {"none", file + unmanaged, true, []string{
+			"delete binding shop.dead -> billing.dead (@billing) drops-routing",
+			"delete binding shop.failed -> exchange:shop.dead (@billing) drops-routing",
+		}},
+		"it goes, by the consent for it": {"a", file + "removed: [billing]\n", true, nil},
+		"it is managed by a policy now":  {"a", file + "  - {name: billing, external: true, backoff: a}\n", true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			have := loaded(t, file+"  - {name: billing, backoff: "+tc.backoff+"}\n").Topology
+			for i, q := range have.Queues {
+				if q.Name == "billing" && !tc.mark {
+					have.Queues[i].Arguments = q.Arguments.Without(topology.ArgManagedBy)
+				}
+			}
+			p := plan.Make(loaded(t, tc.want), topology.State{Version: "4.3.6", Have: have}, plan.Options{})
+			allowed := summarize(plan.Allowed(p, nil).Changes)
+			p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool { return len(c.Hazards) == 0 })
+			if d := cmp.Diff(tc.risks, summarize(p.Changes)); d != "" {
+				t.Fatalf("hazards (-want +got):\n%s", d)
+			}
+			if len(tc.risks) == 0 {
+				return
+			}
+			if len(allowed) > 0 && tc.backoff == "a" {
+				t.Errorf("without consent are left %q", allowed)
+			}
+			const reason = "no longer declared; without it, what dies in billing goes to shop.unroutable, as the queue still dead-letters to this topology"
+			if got := p.Changes[0].Reason; got != reason {
+				t.Errorf("the reason is %s", got)
+			}
+			const consent = "To consent: --allow drops-routing=billing"
+			if err := plan.Check(p, nil); err == nil || !strings.HasSuffix(err.Error(), consent) {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
 // A queue that is blocked stays as it is, and so does where its failures go: the failed
 // queue of its old backoff, the tiers behind it, and the return path.
 func TestABlockedQueueKeepsItsBackoff(t *testing.T) {

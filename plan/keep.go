@@ -53,9 +53,12 @@ type visit struct {
 	target
 }
 
-// root begins at the queue that c would have changed.
+// root begins at the queue that c would have changed, or whose failures it would have taken away.
 func (n *needs) root(c Change) {
+	b, isBinding := c.Before.(topology.Binding)
 	switch {
+	case isBinding && c.Label.Role == topology.RoleFailed && addressed(b) != "":
+		n.queue(addressed(b), target{})
 	case c.Kind == topology.KindQueue:
 		n.queue(c.Name, target{})
 	case c.Kind == topology.KindPolicy && topology.IsMatchPolicyName(n.now.resolver.want.Name, c.Name):

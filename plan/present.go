@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -251,17 +253,53 @@ func (r route) has(c Change) bool {
 	}
 }
 
-// endangered adds the hazard loses-messages to the deletions without which the
-// dead letters of a queue that stays, foreign ones included, have nowhere to go: the exchange
-// it dead-letters to, or the last queue behind that.
+// endangered adds to the deletions that take the way of the dead letters of a queue that stays,
+// foreign ones included: the hazard loses-messages where these then have nowhere to go, as the
+// exchange is gone that the queue dead-letters to, or the last queue behind that; and drops-routing
+// where they only have the unroutable queue. Without a route such a queue would fill it.
 func endangered(p *Plan) {
 	deletes := func(c Change) bool { return c.Action == Delete && c.Kind != topology.KindPolicy }
 	if !slices.ContainsFunc(p.Changes, deletes) {
 		return
 	}
-	now, then := p.present().after(nil), p.present().after(p.Changes)
-	harm := map[target]route{} // what a target comes through that has nowhere to go then
-	senders := map[target][]string{}
+	ways := waysOfDeadLetters(p.present().after(nil), p.present().after(p.Changes))
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if !deletes(*c) {
+			continue
+		}
+		if names := ways.of(*c, topology.LosesMessages); len(names) > 0 {
+			c.endanger(topology.LosesMessages, "what dies in "+text.Some(names)+" is lost")
+		}
+		if names := ways.of(*c, topology.DropsRouting); len(names) > 0 && c.Kind == topology.KindBinding {
+			c.endanger(topology.DropsRouting, fmt.Sprintf("what dies in %s goes to %s, as %s to this topology",
+				text.Some(names), text.Name(topology.UnroutableName(p.Topology)),
+				text.Choose(len(names), "the queue still dead-letters", "the queues still dead-letter")))
+		}
+	}
+}
+
+// endanger adds a hazard to a deletion.
+func (c *Change) endanger(h topology.Hazard, without string) {
+	c.Reason += "; without it, " + without
+	if !slices.Contains(c.Hazards, h) {
+		c.Hazards = append([]topology.Hazard{h}, c.Hazards...)
+	}
+}
+
+// wayOut is what dead letters come through today and not once a plan is carried out.
+type wayOut struct {
+	route
+	hazard topology.Hazard // empty: they still have somewhere to go
+	queues []string        // which dead-letter there
+}
+
+// waysOut are the ways of dead letters, by where queues dead-letter to.
+type waysOut map[target]*wayOut
+
+// waysOfDeadLetters returns the ways of the queues that stay.
+func waysOfDeadLetters(now, then world) waysOut {
+	out := waysOut{}
 	for _, q := range now.resolver.state.Have.Queues {
 		stays, ok := then.find(topology.KindQueue, q.Name).(topology.Queue)
 		if !ok {
@@ -271,33 +309,45 @@ func endangered(p *Plan) {
 		if !ok {
 			continue
 		}
-		if _, known := harm[to]; !known {
-			harm[to] = route{}
-			if len(then.reach(to, true).queues) == 0 {
-				harm[to] = now.reach(to, true)
-			}
+		if out[to] == nil {
+			out[to] = wayTo(to, now, then)
 		}
-		if len(harm[to].queues) > 0 {
-			senders[to] = append(senders[to], text.Name(q.Name))
-		}
-	}
-	for i, c := range p.Changes {
-		if !deletes(c) {
-			continue
-		}
-		var names []string
-		for to := range senders {
-			if harm[to].has(c) {
-				names = append(names, senders[to]...)
-			}
-		}
-		if len(names) == 0 {
-			continue
-		}
-		slices.Sort(names)
-		p.Changes[i].Reason += "; without it, what dies in " + text.Some(names) + " is lost"
-		if !slices.Contains(c.Hazards, topology.LosesMessages) {
-			p.Changes[i].Hazards = append([]topology.Hazard{topology.LosesMessages}, c.Hazards...)
+		// What leaves a retry queue for a queue that is gone is to go to the unroutable queue.
+		work := now.resolver.queueLabel(q.Name, topology.RoleWork).Role == topology.RoleWork
+		if w := out[to]; work || w.hazard == topology.LosesMessages {
+			w.queues = append(w.queues, text.Name(q.Name))
 		}
 	}
+	return out
+}
+
+// wayTo returns the way of what is dead-lettered to a target.
+func wayTo(to target, now, then world) *wayOut {
+	unroutable := map[string]bool{topology.UnroutableName(now.resolver.want.Name): true}
+	out := &wayOut{}
+	left := then.reach(to, true).queues
+	if len(left) > 0 && !maps.Equal(left, unroutable) {
+		return out
+	}
+	out.route = now.reach(to, true)
+	switch {
+	case len(out.route.queues) == 0: // as today
+	case len(left) == 0:
+		out.hazard = topology.LosesMessages
+	case !maps.Equal(out.route.queues, unroutable):
+		out.hazard = topology.DropsRouting
+	}
+	return out
+}
+
+// of returns the queues whose dead letters come through what c takes away, and have this hazard.
+func (w waysOut) of(c Change, h topology.Hazard) []string {
+	var out []string
+	for _, way := range w {
+		if way.hazard == h && way.has(c) {
+			out = append(out, way.queues...)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
