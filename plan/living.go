@@ -121,11 +121,12 @@ func (p *plane) exchange(name string) {
 	}
 }
 
-// living notes what legacy queues of this topology still need. While one exists, all of its plane
-// stays wanted, with its bindings: its consumers and publishers still use it, and migrate alone
-// takes it away. When it is gone, its address stays wanted as long as a failed queue or a tier can
-// hold a message of it. So does the plane of a queue that is being replaced under its name and that
-// the file no longer has: its consumers still reject messages.
+// living notes what legacy queues still need of this topology, also those that a service declared:
+// an earlier file may have had them. While one exists, all of its plane stays wanted, with its
+// bindings: its consumers and publishers still use it, and migrate alone takes it away. When it is
+// gone, its address stays wanted as long as a failed queue or a tier can hold a message of it. So
+// does the plane of a queue that is being replaced under its name and that the file no longer has:
+// its consumers still reject messages.
 func (r *orphans) living() {
 	for queue := range r.begun {
 		if r.abandoned(queue) {
@@ -136,11 +137,9 @@ func (r *orphans) living() {
 		if w.Replaces == "" {
 			continue
 		}
-		legacy, alive := r.existing[w.Replaces]
-		switch {
-		case alive && r.owns(legacy.Arguments):
+		if _, alive := r.existing[w.Replaces]; alive {
 			r.plane(w.Replaces)
-		case !alive && r.circulates(nil):
+		} else if r.circulates(nil) {
 			r.address(w)
 		}
 	}

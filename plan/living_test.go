@@ -18,8 +18,8 @@ func shopFile(backoffs, queue string) string {
 		queue)
 }
 
-// A legacy queue that dlxctl made stays, with its bindings, its retry queues and its dead-letter
-// queue, while it exists. When it is gone, its address stays as long as a message can wait for it.
+// A legacy queue stays, with its bindings, its retry queues and its dead-letter queue, while it
+// exists. When it is gone, its address stays as long as a message can wait for it.
 func TestLegacyQueueOfTheTopology(t *testing.T) {
 	t.Parallel()
 	const standard, slow = "standard: {tiers: [12s]}", "slow: {tiers: [1h]}"
@@ -45,6 +45,16 @@ func TestLegacyQueueOfTheTopology(t *testing.T) {
 	}{
 		"it lives": {
 			had: shopFile(standard, before), want: shopFile(standard, after),
+		},
+		"it lives, and a service declared it": {
+			had: shopFile(standard, before), want: shopFile(standard, after),
+			edit: func(s *topology.State) {
+				for i, q := range s.Have.Queues {
+					if q.Name == "billing" {
+						s.Have.Queues[i].Arguments = q.Arguments.Without(topology.ArgManagedBy)
+					}
+				}
+			},
 		},
 		"it lives, and had another backoff": {
 			had: shopFile(slow, strings.Replace(before, "standard", "slow", 1)), want: shopFile(standard, after),
