@@ -89,7 +89,7 @@ func (r *rescuer) refuseFull(ready int) error {
 	if r == nil {
 		return nil
 	}
-	drops, _ := policy.DropsHead(r.terms.effective)
+	drops, _ := policy.DropsHead(r.terms.queue, r.terms.effective)
 	most, _ := policy.LengthLimits(r.terms.effective)
 	if drops > 0 || most <= 0 || int64(ready) < most {
 		return nil

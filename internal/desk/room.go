@@ -115,7 +115,7 @@ func (r *room) drops(queue string, more int, bytes int64) (string, error) {
 		return fmt.Sprintf("queue %s deletes each message after %s (message-ttl), as its dead letters go to no queue",
 			text.Name(queue), text.Millis(ttl)), nil
 	}
-	return r.full(queue, effective, more, bytes)
+	return r.full(q, effective, more, bytes)
 }
 
 // ttlOf returns the message-ttl of a queue in milliseconds, by the arguments that policy.Effective
@@ -138,26 +138,26 @@ func ttlIn(state topology.State, queue string) int64 {
 }
 
 // full says why a queue that drops its oldest messages has no room for so many more.
-func (r *room) full(queue string, effective topology.Arguments, more int, bytes int64) (string, error) {
-	most, mostBytes := policy.DropsHead(effective)
+func (r *room) full(q topology.Queue, effective topology.Arguments, more int, bytes int64) (string, error) {
+	most, mostBytes := policy.DropsHead(q, effective)
 	if most <= 0 && mostBytes <= 0 {
 		return "", nil
 	}
-	used, err := r.used(queue)
+	used, err := r.used(q.Name)
 	if err != nil {
 		return "", err
 	}
-	usage := r.state.Usage[queue]
+	usage := r.state.Usage[q.Name]
 	switch free := max(0, most-used); {
 	case most > 0 && free < int64(more):
 		return fmt.Sprintf("queue %s drops its oldest messages above %d (max-length, overflow drop-head), and has room for %d more, not for %d, by statistics of the broker up to 10 seconds old",
-			text.Name(queue), most, free, more), nil
+			text.Name(q.Name), most, free, more), nil
 	case mostBytes > 0 && used > 0 && usage.Bytes == 0:
 		return fmt.Sprintf("queue %s drops its oldest messages above %d bytes (max-length-bytes, overflow drop-head), and its size is not known: the statistics of the broker are up to 10 seconds old, do not tell it of messages without bodies, or are off (management_agent.disable_metrics_collector)",
-			text.Name(queue), mostBytes), nil
+			text.Name(q.Name), mostBytes), nil
 	case mostBytes > 0 && mostBytes-usage.Bytes < bytes:
 		return fmt.Sprintf("queue %s drops its oldest messages above %d bytes (max-length-bytes, overflow drop-head), and has room for %d more, not for %d",
-			text.Name(queue), mostBytes, max(0, mostBytes-usage.Bytes), bytes), nil
+			text.Name(q.Name), mostBytes, max(0, mostBytes-usage.Bytes), bytes), nil
 	}
 	return "", nil
 }

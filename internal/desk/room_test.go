@@ -88,6 +88,10 @@ func TestAReplayIsRefusedWhereTheTargetDrops(t *testing.T) {
 			args: amqp091.Table{"x-max-length": 5, "x-overflow": "reject-publish-dlx", "x-dead-letter-exchange": "shop.dead"},
 			note: "and has room for 5 more, not for 30: the run stops at the first that does not fit, which then is a dead letter too",
 		},
+		"reject-publish-dlx on a quorum queue": {
+			args: amqp091.Table{"x-queue-type": "quorum", "x-max-length": 5}, kind: "policies",
+			definition: map[string]any{"overflow": "reject-publish-dlx"}, refused: "has room for 5 more",
+		},
 	} {
 		queue := "mail " + name
 		if _, err := s.ch.QueueDeclare(queue, true, false, false, false, tc.args); err != nil {

@@ -196,7 +196,7 @@ func (t *terms) refuseDropping(wanted, ready int) error {
 		return nil
 	}
 	does, harm, fix := "drops its oldest messages", "push out what comes back", ", or set overflow to reject-publish,"
-	messages, bytes := policy.DropsHead(t.effective)
+	messages, bytes := policy.DropsHead(t.queue, t.effective)
 	copies := t.limited && !t.first
 	if copies {
 		fix = ""

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"maps"
-	"strings"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -92,9 +91,8 @@ func DeliveryLimit(state topology.State, q topology.Queue, effective topology.Ar
 
 // DropsHead returns how many messages, and how many bytes of bodies, a queue may have before it
 // drops its oldest ones, by the arguments that Effective returns. Zero is not such a limit.
-func DropsHead(effective topology.Arguments) (messages, bytes int64) {
-	overflow, _ := effective[topology.ArgOverflow].(string)
-	if strings.HasPrefix(overflow, "reject-publish") {
+func DropsHead(q topology.Queue, effective topology.Arguments) (messages, bytes int64) {
+	if OverflowOf(q, effective) != DropHead {
 		return 0, 0
 	}
 	return LengthLimits(effective)

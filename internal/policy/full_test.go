@@ -15,10 +15,14 @@ func TestFullAt(t *testing.T) {
 		want              int64
 		drops             bool
 	}{
-		"no limit":             {drops: true},
-		"it drops":             {arguments: topology.Arguments{"x-max-length": int64(10)}, want: 10, drops: true},
-		"refuses":              {arguments: topology.Arguments{"x-max-length": int64(10), "x-overflow": refuse}, want: 10},
-		"refuses, without end": {arguments: topology.Arguments{"x-overflow": refuse}},
+		"no limit":               {drops: true},
+		"it drops":               {arguments: topology.Arguments{"x-max-length": int64(10)}, want: 10, drops: true},
+		"refuses":                {arguments: topology.Arguments{"x-max-length": int64(10), "x-overflow": refuse}, want: 10},
+		"refuses, without limit": {arguments: topology.Arguments{"x-overflow": refuse}, drops: true},
+		"reject-publish-dlx, which a quorum queue does not know": {
+			arguments: quorum(topology.Arguments{"x-max-length": int64(9)}),
+			policy:    topology.Arguments{"overflow": "reject-publish-dlx"}, want: 9, drops: true,
+		},
 		"by policy": {
 			policy: topology.Arguments{"max-length": int64(7), "overflow": "reject-publish-dlx"},
 			want:   7,

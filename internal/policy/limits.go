@@ -44,9 +44,8 @@ func FullAt(state topology.State, queue string) (limit int64, refuses bool) {
 			continue
 		}
 		effective := s.Effective(q)
-		overflow, _ := effective[topology.ArgOverflow].(string)
 		limit, _ = effective[topology.ArgMaxLength].(int64)
-		refuses = strings.HasPrefix(overflow, topology.RejectPublish)
+		refuses = strings.HasPrefix(OverflowOf(q, effective), topology.RejectPublish)
 	}
 	return limit, refuses
 }
