@@ -26,7 +26,9 @@ func newRights(a *app) *cobra.Command {
 		Long: `Print the set_permissions commands for a topology: for the user that plans and applies,
 for the one that migrates (if the file replaces queues), for the processor, for the
 services of each owner, for publishers, for verify, and for people at the desk. The user names are
-examples. The expressions stay below the 1,024 bytes that RabbitMQ 4.3 accepts: where the
+examples. The commands and an import of -o definitions replace the permissions of a user, and
+set_user_tags its tags: give each role and each topology a user of its own, or join the
+expressions of both with |, and list all tags. The expressions stay below the 1,024 bytes that RabbitMQ 4.3 accepts: where the
 names are too many, they cover all names with a prefix, and a comment says so.
 -o definitions prints the permissions for an import into RabbitMQ, without users and tags:
 an import would replace the passwords of users. rights needs no broker,

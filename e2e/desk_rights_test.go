@@ -120,7 +120,7 @@ func TestRunsNeedNoRightToBeRecorded(t *testing.T) {
 	g = without(g, right{"configure", `shop\.desk\..*`})
 	g.Configure = append(g.Configure, `shop\.desk\.[0-9].*`, `shop\.desk\.lock\..*`)
 	code, out := dlxctl(as(t, target, g), "desk", "park", "billing.dead", "--yes", "-f", file)
-	const says = "lacks configure on the queue shop.desk.log; run 'dlxctl rights' and give "
+	const says = "lacks configure on the queue shop.desk.log; run 'dlxctl rights' and add "
 	if code != 0 || strings.Count(out, "is not recorded: user ") != 1 || !strings.Contains(out, says) {
 		t.Errorf("exit code %d, and not once %q:\n%s", code, says, out)
 	}
@@ -140,7 +140,7 @@ func TestPullRights(t *testing.T) {
 	brokertest.PublishConfirmed(t, target.Confirming(t), "events", "order", amqp091.Publishing{MessageId: "m-1"})
 	pull := []string{"desk", "pull", "billing", "--where", `id == "m-1"`, "--yes", "--expect", "1", "-f", file}
 	code, out := dlxctl(as(t, target, grant(t, deskRightsFile, "desk")), pull...)
-	for _, says := range []string{"lacks read on the queue billing", "run 'dlxctl rights' and give ", "desk-pull"} {
+	for _, says := range []string{"lacks read on the queue billing", "run 'dlxctl rights' and add ", "desk-pull"} {
 		if code != 3 || !strings.Contains(out, says) {
 			t.Errorf("the user desk pulls with exit code %d, and the output does not say %q:\n%s", code, says, out)
 		}
@@ -232,7 +232,7 @@ func TestEachDeskRightIsNeeded(t *testing.T) {
 		for _, command := range commands {
 			args := append(append([]string{"desk"}, command...), "-f", file)
 			code, out := dlxctl(user, args...)
-			fix := "run 'dlxctl rights' and give "
+			fix := "run 'dlxctl rights' and add "
 			if missing.permission == "tag" {
 				fix = "rabbitmqctl set_user_tags"
 			}

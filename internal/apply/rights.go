@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/pattern"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
@@ -40,10 +41,10 @@ func (s *Session) MissingRights(ctx context.Context, p plan.Plan, every bool) (*
 	if len(lacking) == 0 {
 		return nil, unreachable
 	}
-	user := text.Name(s.Management.User())
+	user := s.Management.User()
 	return &plan.Warning{Name: topology.WarnMissingRights, Text: fmt.Sprintf(
-		"user %s lacks rights that apply needs: %s; run 'dlxctl rights' and give %s what it prints%s",
-		user, listed(lacking), user, unprinted(s.Topology, lacking))}, nil
+		"user %s lacks rights that apply needs: %s; %s%s",
+		text.Name(user), listed(lacking), broker.GrantHint(user), unprinted(s.Topology, lacking))}, nil
 }
 
 // unprinted says which of the objects 'dlxctl rights' prints no right on, as the file does not have

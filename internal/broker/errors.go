@@ -52,8 +52,16 @@ func Errorf(kind error, format string, args ...any) error {
 const ReasonInequivalent = "inequivalent arg"
 
 // GrantHint returns how a user gets the needed permissions, and no more.
-func GrantHint(user string) string {
-	return fmt.Sprintf("run 'dlxctl rights' and give %s what it prints", text.ShellQuote(user))
+func GrantHint(user string) string { return GrantHintFrom("dlxctl rights", "", user) }
+
+// GrantHintFrom is like GrantHint, for a command that prints rights and the user that it prints
+// them for. Empty: all that it prints. It says "add", as the user may have another role, such as
+// that of the processor, and set_permissions would take away what that role needs.
+func GrantHintFrom(command, role, user string) string {
+	if role != "" {
+		role = " for the user " + role
+	}
+	return fmt.Sprintf("run '%s' and add what it prints%s to the permissions of %s", command, role, text.ShellQuote(user))
 }
 
 // OneLine makes a reason fit for an error: the broker writes some on several lines, and escaped for

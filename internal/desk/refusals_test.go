@@ -112,10 +112,10 @@ func lookRefusals() map[refusal]func() error {
 		{"a delayed retry by a policy of others", "queue q withholds what is returned to it for 1m or longer (delayed-retry-type all), and a look would hide its messages for that time; set delayed-retry-type: disabled in its policy team, or in a copy of that for this queue"}: governed("team"),
 		{"a delayed retry by dlxctl", "queue q withholds what is returned to it for 1m or longer (delayed-retry-type all), and a look would hide its messages for that time; let the consumers read the messages, or write a backoff with engine: processor for it in the topology file, and run dlxctl apply; another policy would end its dead-lettering"}: governed(
 			topology.PolicyName("shop", "q")),
-		{"rights of the topology", `user "ann" lacks write on the exchange shop.return and read on the queue mail; run 'dlxctl rights' and give ann what it prints for the user desk, and add the right to the permissions of ann with rabbitmqctl set_permissions, as 'dlxctl rights' prints only those for the queues of the topology`}: func() error {
+		{"rights of the topology", `user "ann" lacks write on the exchange shop.return and read on the queue mail; run 'dlxctl rights' and add what it prints for the user desk to the permissions of ann, and add the right to the permissions of ann with rabbitmqctl set_permissions, as 'dlxctl rights' prints only those for the queues of the topology`}: func() error {
 			return user.Lacks([]string{"write on the exchange shop.return"}, []string{"read on the queue mail"})
 		},
-		{"the right to read", `user "ann" lacks read on the queue shop.parked; run 'dlxctl rights' and give ann what it prints for the user desk-reader, or desk`}: func() error {
+		{"the right to read", `user "ann" lacks read on the queue shop.parked; run 'dlxctl rights' and add what it prints for the user desk-reader, or desk, to the permissions of ann`}: func() error {
 			return user.MayRead("shop.parked", broker.ErrForbidden)
 		},
 	}

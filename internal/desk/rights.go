@@ -137,8 +137,7 @@ func (d *Desk) lacks(own, foreign []string) error {
 	user := d.Endpoint.AMQP.User
 	var fixes []string
 	if len(own) > 0 {
-		fixes = append(fixes, fmt.Sprintf("run '%s' and give %s what it prints for the user desk", d.rightsCommand(),
-			text.ShellQuote(user)))
+		fixes = append(fixes, broker.GrantHintFrom(d.rightsCommand(), "desk", user))
 	}
 	if len(foreign) > 0 {
 		fixes = append(fixes, fmt.Sprintf(
@@ -177,11 +176,9 @@ func (d *Desk) mayRead(queue string, err error) error {
 	_, work := d.Topology.WorkQueue(queue)
 	fix := fmt.Sprintf("add it to the permissions of %s with rabbitmqctl set_permissions", text.ShellQuote(d.Endpoint.AMQP.User))
 	if d.ownsQueue(queue) {
-		fix = fmt.Sprintf("run 'dlxctl rights' and give %s what it prints for the user desk-reader, or desk",
-			text.ShellQuote(d.Endpoint.AMQP.User))
+		fix = broker.GrantHintFrom("dlxctl rights", "desk-reader, or desk,", d.Endpoint.AMQP.User)
 	} else if work {
-		fix = fmt.Sprintf("run '%s' and give %s what it prints for the user desk-pull", d.rightsCommand(),
-			text.ShellQuote(d.Endpoint.AMQP.User))
+		fix = broker.GrantHintFrom(d.rightsCommand(), "desk-pull", d.Endpoint.AMQP.User)
 	}
 	return refusef("user %q lacks read on the queue %s; %s", d.Endpoint.AMQP.User, text.Name(queue), fix)
 }

@@ -486,13 +486,16 @@ func (g Grant) lengthNote() string {
 	return ""
 }
 
+// replaceNote says what becomes of the rights that a user has: the user of two roles, or of two
+// topologies, would be left with those of the last command.
+const replaceNote = "These commands replace the permissions and tags of a user. " +
+	"Give each role and each topology a user of its own, or join the expressions with | and list all tags."
+
 // WriteRights writes grants as commands.
 func WriteRights(w io.Writer, vhost string, grants []Grant) error {
-	for i, g := range grants {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		fmt.Fprintf(w, "# %s\n", g.Purpose)
+	fmt.Fprintf(w, "# %s\n", replaceNote)
+	for _, g := range grants {
+		fmt.Fprintf(w, "\n# %s\n", g.Purpose)
 		if g.Note != "" {
 			fmt.Fprintf(w, "# %s\n", g.Note)
 		}

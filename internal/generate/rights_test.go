@@ -45,7 +45,9 @@ func TestNamesInCommands(t *testing.T) {
 	if err := WriteRights(&b, "a b", []Grant{g}); err != nil {
 		t.Fatal(err)
 	}
-	want := `# p
+	want := "# " + replaceNote + `
+
+# p
 # if the user does not exist: rabbitmqctl add_user $'it\'s \x1b'
 rabbitmqctl set_permissions -p 'a b' $'it\'s \x1b' '^$' '^a\.b\x1b\[2J$' '^$'
 `

@@ -65,6 +65,6 @@ func (v *Verifier) permit(ctx context.Context, conn *amqp.Conn, home string, nat
 	slices.Sort(list) // several queues share a pattern
 	user := v.Endpoint.AMQP.User
 	return broker.Errorf(broker.ErrForbidden,
-		"user %q lacks %s; nothing was sent; run 'dlxctl rights' and give %s what it prints for the user verify",
-		user, strings.Join(slices.Compact(list), ", "), text.ShellQuote(user))
+		"user %q lacks %s; nothing was sent; %s",
+		user, strings.Join(slices.Compact(list), ", "), broker.GrantHintFrom("dlxctl rights", "verify", user))
 }

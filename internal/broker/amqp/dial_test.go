@@ -32,7 +32,7 @@ func TestDialExplainsConnectionErrors(t *testing.T) {
 	noVHost := func(vhost string) string {
 		return `vhost "` + vhost + `" on ` + door + ` does not exist, or user "` + user.Username +
 			`" may not use it; run rabbitmqctl add_vhost ` + vhost +
-			`, or run 'dlxctl rights' and give ` + user.Username + ` what it prints`
+			`, or run 'dlxctl rights' and add what it prints to the permissions of ` + user.Username
 	}
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)

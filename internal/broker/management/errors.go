@@ -139,7 +139,7 @@ func (m *Client) explainDenied(e *statusError) error {
 			m.setPermissions())
 	case e.reason == reasonNoObject:
 		return broker.Errorf(broker.ErrForbidden,
-			"user %q may not change policies; run rabbitmqctl set_user_tags %s policymaker", user, text.ShellQuote(user))
+			"user %q may not change policies; run rabbitmqctl set_user_tags %s policymaker with its other tags, which the command replaces", user, text.ShellQuote(user))
 	case strings.HasPrefix(e.reason, reasonAccess):
 		return broker.Errorf(broker.ErrForbidden,
 			"user %q lacks a permission (configure, write or read) for this in vhost %q; %s",

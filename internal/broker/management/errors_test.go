@@ -64,9 +64,9 @@ func TestInspectExplainsConnectionErrors(t *testing.T) {
 	base := brokertest.VHost(t)
 	other := brokertest.VHost(t) // where the users of base have no permissions
 	// The version decides where the broker distinguishes this from a vhost that does not exist.
-	noPermissions := `user "<user>" has no permissions on vhost "<vhost>"; run 'dlxctl rights' and give <user> what it prints, or for plan only: rabbitmqctl set_permissions -p <vhost> <user> '^$' '^$' '^$'`
+	noPermissions := `user "<user>" has no permissions on vhost "<vhost>"; run 'dlxctl rights' and add what it prints to the permissions of <user>, or for plan only: rabbitmqctl set_permissions -p <vhost> <user> '^$' '^$' '^$'`
 	if base.AtLeast("4.3") {
-		noPermissions = `user "<user>" has no permissions on vhost "<vhost>", or the vhost does not exist on <api>; run 'dlxctl rights' and give <user> what it prints, or for plan only: rabbitmqctl set_permissions -p <vhost> <user> '^$' '^$' '^$'`
+		noPermissions = `user "<user>" has no permissions on vhost "<vhost>", or the vhost does not exist on <api>; run 'dlxctl rights' and add what it prints to the permissions of <user>, or for plan only: rabbitmqctl set_permissions -p <vhost> <user> '^$' '^$' '^$'`
 	}
 	for name, tc := range map[string]struct {
 		config func(t *testing.T) (broker.Config, string, string) // and user, vhost
@@ -190,7 +190,7 @@ func TestApplyExplainsRefusals(t *testing.T) {
 	user := target.User(t, "management", "^allowed", "^allowed", ".*")
 	denied := `user "` + user.Username + `" lacks a permission (configure, write or read) for this in vhost "` +
 		target.VHost +
-		`"; run 'dlxctl rights' and give ` + user.Username + ` what it prints`
+		`"; run 'dlxctl rights' and add what it prints to the permissions of ` + user.Username
 	toQueue := func(source, destination string) topology.Binding {
 		return topology.Binding{Source: source, Destination: destination, DestinationType: topology.ToQueue, Key: "k"}
 	}
@@ -251,7 +251,7 @@ func TestApplyExplainsRefusals(t *testing.T) {
 			topology.Policy{Name: "p", Pattern: ".*", ApplyTo: "queues", Definition: topology.Arguments{"max-length": int64(1)}},
 			broker.ErrForbidden,
 			`user "` + user.Username + `" may not change policies; run rabbitmqctl set_user_tags ` + user.Username +
-				` policymaker`,
+				` policymaker with its other tags, which the command replaces`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
