@@ -18,7 +18,7 @@ func newDeskDiscard(a *app) *cobra.Command {
 		Short:      "Delete dead letters, after 30 days in the parked queue",
 		Long: `Take dead letters out of the queue. They are parked for 30 days, and 'dlxctl desk restore'
 moves them back. --forever deletes them at once. It needs --yes and --expect, because
-nothing brings them back; 'dlxctl desk export' makes a copy first.
+nothing brings them back; 'dlxctl desk export --raw' makes a copy first that can be imported.
 
 Without --yes, discard shows what it would do.`,
 		Example: `  dlxctl desk discard @billing --where 'body.test == true'

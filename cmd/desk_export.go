@@ -79,12 +79,12 @@ func (k *deskExportCommand) run(c *cobra.Command, args []string) error {
 		if reached != nil && !errors.Is(reached, desk.ErrUnreached) {
 			return reached
 		}
-		how := "with what the rules mask masked; --raw copies them whole"
+		how := "with what the rules mask masked; it cannot be imported, and --raw makes a copy that can"
 		switch {
 		case k.raw:
 			how = "whole, with nothing masked"
 		case d.Found != nil && !d.Found.Masked && !k.choose.showBodies:
-			how = "without their bodies; --show-bodies copies them too, and --raw copies the messages whole"
+			how = "without their bodies; --show-bodies copies them too, and --raw makes a copy that can be imported"
 		}
 		_, err = fmt.Fprintf(k.app.stdout, "copied %s to %s, %s\n", text.Count(picked.Shown, "message"),
 			topology.Printable(args[1]), how)
