@@ -10,12 +10,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/cmd"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
 // followed returns the pages whose commands TestReadme runs, in the order in which a reader
@@ -302,7 +304,7 @@ func TestCommandsInThePages(t *testing.T) {
 		for _, command := range inSentences(t, page) {
 			checked++
 			var value *pflag.ValueRequiredError // the sentence names the flag alone
-			if err := cmd.CheckArgs(shellWords(command)[1:]...); err != nil && !errors.As(err, &value) {
+			if err := checkArgs(shellWords(command)[1:]); err != nil && !errors.As(err, &value) {
 				t.Errorf("%s: %q: %v", page, command, err)
 			}
 		}
@@ -365,7 +367,7 @@ func couldDo(t *testing.T, page, command string) {
 	command, _, _ = strings.Cut(command, " > ")
 	switch words := shellWords(command); words[0] {
 	case "dlxctl":
-		if err := cmd.CheckArgs(words[1:]...); err != nil {
+		if err := checkArgs(words[1:]); err != nil {
 			t.Errorf("%s: %q: %v", page, command, err)
 		}
 	case "make":
@@ -376,6 +378,19 @@ func couldDo(t *testing.T, page, command string) {
 	default:
 		t.Errorf("%s: no test checks %q", page, command)
 	}
+}
+
+// checkArgs returns the error with which dlxctl would refuse arguments. The desk reads what a flag
+// names as the target of messages only when it runs.
+func checkArgs(args []string) error {
+	if i := slices.Index(args, "--to"); i > 1 && i+1 < len(args) && args[1] == "replay" {
+		ask := desk.DefaultAsk(desk.Replay)
+		ask.To = args[i+1]
+		if _, err := ask.Request(time.Time{}); err != nil {
+			return err
+		}
+	}
+	return cmd.CheckArgs(args...)
 }
 
 // The test of the pages refuses what is not a command of dlxctl, and accepts what is one.
@@ -398,8 +413,9 @@ func TestCheckArgs(t *testing.T) {
 		"":                                       true,
 		"generate alerts -o json":                true,
 		"status billing mail":                    true,
+		"desk replay billing.dead --to mail":     false,
 	} {
-		if err := cmd.CheckArgs(strings.Fields(command)...); (err == nil) != taken {
+		if err := checkArgs(strings.Fields(command)); (err == nil) != taken {
 			t.Errorf("dlxctl %s: %v", command, err)
 		}
 	}
