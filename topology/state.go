@@ -35,7 +35,7 @@ type State struct {
 	// DisabledFlags are the feature flags that are not enabled. Nil where the user
 	// may not read them.
 	DisabledFlags []string
-	// Alarm describes the alarms in effect, as the broker reports them. Empty: none.
+	// Alarm describes the alarms in effect, such as "memory alarm on rabbit@a". Empty: none.
 	Alarm string
 	// OperatorPolicies are the operator policies. Nil where the user may not read them.
 	OperatorPolicies []Policy

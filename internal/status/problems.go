@@ -103,7 +103,7 @@ func (m *maker) planProblems(names ...string) {
 				Note: w.Name == topology.WarnMigrationPending || strings.HasPrefix(w.Name, "retired-"),
 			}
 			if w.Name == topology.WarnAlarm {
-				p.Fix = "free memory or disk space on the node, or raise its limit"
+				p.Fix = "free memory there, or raise vm_memory_high_watermark; free disk space, or lower disk_free_limit"
 			}
 			m.report(p)
 		}

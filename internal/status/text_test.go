@@ -117,7 +117,7 @@ func TestAThousandQueues(t *testing.T) {
 	usage["acme.standard.failed"] = topology.Usage{Ready: 41, ConsumersAsked: true}
 	usage["acme.standard.retry.10s"] = topology.Usage{Ready: 300}
 	usage["acme.unroutable"] = topology.Usage{Ready: 1}
-	state.Alarm = "resource alarm(s) in effect: memory on rabbit@prod-1"
+	state.Alarm = "memory alarm on rabbit@prod-1"
 	r := status.Make(top, state, status.Options{At: read})
 	golden(t, "thousand.txt", written(t, r, status.TextOptions{}, 60))
 	golden(t, "thousand_team.txt", written(t, status.Make(top, state, status.Options{
