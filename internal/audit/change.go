@@ -178,10 +178,17 @@ func apiPath(parts ...string) string {
 	return strings.Join(parts, "/")
 }
 
+// apiVariable is the address of the management API in a command of curl.
+const apiVariable = "$RABBITMQ_API_URL"
+
+// requestNote says what the commands of curl need. dlxctl itself reads the variable without user
+// and password too, and needs none where the default holds.
+const requestNote = "curl needs RABBITMQ_API_URL with user and password: http://USER:PASSWORD@HOST:15672"
+
 // String returns the request as a command of curl. The variable RABBITMQ_API_URL has the address of
 // the management API, with user and password.
 func (r Request) String() string {
-	out := `curl -fsS -X ` + r.Method + ` "$RABBITMQ_API_URL/api/` + r.Path + `"`
+	out := `curl -fsS -X ` + r.Method + ` "` + apiVariable + `/api/` + r.Path + `"`
 	if r.Body != nil {
 		out += " -d " + text.ShellQuote(topology.Arguments(r.Body).String())
 	}

@@ -66,6 +66,9 @@ func WriteExplanation(w io.Writer, r Rule) error {
 			t.line("%s%s", prefix, strings.TrimRight(line, "\n"))
 			prefix = "       "
 		}
+		if f.requests() {
+			t.line("\n  %s", requestNote)
+		}
 	}
 	t.line("\n%s", RulePage(r.ID))
 	return t.w.Flush()

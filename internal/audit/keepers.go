@@ -253,14 +253,14 @@ func keeperShared() check {
   {"name": "reports", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}},
   {"name": "dead", "durable": true}]}`},
 		Miss: Example{Definitions: deadLettersIn("")},
-	}, ofQueues(func(_ *index, q *queue) (Finding, bool) {
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
 		if q.Role != topology.RoleDeadLetter || len(q.From) < 2 {
 			return Finding{}, false
 		}
 		return Finding{
 			Evidence:    "queues that dead-letter here: " + list(q.From),
 			Consequence: "only the header x-death tells from which queue a dead letter came",
-			Remedy:      "dlxctl desk groups " + text.ShellQuote(q.Name),
+			Remedy:      lookAt(x, q),
 		}, true
 	})}
 }

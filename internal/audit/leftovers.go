@@ -116,7 +116,7 @@ func runUnfinished() check {
 		return Finding{
 			Evidence:    fmt.Sprintf("hold of run %s of topology %s%s", run, owner, x.holds(q)),
 			Consequence: "the messages that the run took are not processed",
-			Remedy:      "dlxctl desk run resume " + text.ShellQuote(run),
+			Remedy:      "dlxctl desk run resume" + x.vhost("--vhost") + " " + text.ShellQuote(run),
 		}, true
 	})}
 }

@@ -65,7 +65,7 @@ func noConsumers() check {
 			return Finding{
 				Evidence:    fmt.Sprintf("%s ready, no processor", text.Count(ready, "message")),
 				Consequence: "no processor is consuming " + text.Name(q.Name) + ": failed messages are not retried",
-				Remedy:      "dlxctl process -f " + text.ShellQuote(name+".yaml"),
+				Remedy:      "dlxctl process" + x.vhost("--vhost") + " -f " + text.ShellQuote(name+".yaml"),
 			}, true
 		}
 		if q.Role != topology.RoleWork {
@@ -88,7 +88,9 @@ func failedQueue(q *queue) (string, bool) {
 }
 
 // lookAt returns the command that shows what is in a dead-letter queue.
-func lookAt(q *queue) string { return "dlxctl desk groups " + text.ShellQuote(q.Name) }
+func lookAt(x *index, q *queue) string {
+	return "dlxctl desk groups" + x.vhost("--vhost") + " " + text.ShellQuote(q.Name)
+}
 
 func deadLettersGrowing() check {
 	return check{Rule{
@@ -106,7 +108,7 @@ func deadLettersGrowing() check {
 		return Finding{
 			Evidence:    text.Count(grown, "message") + " more within " + text.Duration(x.in.Live.Interval) + q.sources(),
 			Consequence: "messages are failing now",
-			Remedy:      lookAt(q),
+			Remedy:      lookAt(x, q),
 		}, true
 	})}
 }
@@ -135,7 +137,7 @@ func oldestDeadLetter() check {
 			Evidence: fmt.Sprintf("the first message was published on %s, %d days ago, by its timestamp", since.UTC().Format(time.DateOnly),
 				int(x.in.Live.Now.Sub(since).Hours()/24)),
 			Consequence: "failed messages wait, and may be forgotten",
-			Remedy:      lookAt(q),
+			Remedy:      lookAt(x, q),
 		}, true
 	})}
 }

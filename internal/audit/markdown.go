@@ -47,6 +47,9 @@ func WriteMarkdown(w io.Writer, r Result) error {
 				r.markdownRule(b, s)
 			}
 		}
+		if requests(groups) {
+			fmt.Fprintf(b, "\n%s\n", requestNote)
+		}
 		fmt.Fprint(b, "\n</details>\n")
 	}
 	return b.Flush()

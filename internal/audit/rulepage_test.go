@@ -32,6 +32,9 @@ func RulePageMarkdown(r Rule) (string, error) {
 		switch {
 		case f.pasted():
 			fmt.Fprintf(&b, "\n```\n%s\n```\n", strings.TrimRight(f.Remedy, "\n"))
+			if f.requests() {
+				fmt.Fprintf(&b, "\n%s\n", requestNote)
+			}
 		case f.Remedy != "":
 			fmt.Fprintf(&b, "\n%s\n", foldLines("Fix: "+text.EscapeMarkdown(f.Remedy)))
 		}

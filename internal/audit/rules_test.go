@@ -61,6 +61,29 @@ func TestEachRuleHitsAndMissesItsExamples(t *testing.T) {
 	}
 }
 
+// A command of a remedy names a virtual host that is not the default one: it would show, or change,
+// what another one has.
+func TestRemediesNameTheVirtualHost(t *testing.T) {
+	t.Parallel()
+	commands := 0
+	for _, rule := range audit.Rules() {
+		in := example(t, rule.Hit, rule.ID)
+		in.State.VHost = "staging"
+		for _, f := range audit.Run(in).Findings {
+			if !regexp.MustCompile(`^(dlxctl|rabbitmqctl) `).MatchString(f.Remedy) || strings.HasSuffix(f.Remedy, "--help") {
+				continue
+			}
+			commands++
+			if !regexp.MustCompile(` (--vhost|-p) staging\b`).MatchString(f.Remedy) {
+				t.Errorf("%s: %s", rule.ID, f.Remedy)
+			}
+		}
+	}
+	if commands < 5 {
+		t.Errorf("%d remedies are commands", commands)
+	}
+}
+
 func TestRulesAreDescribed(t *testing.T) {
 	t.Parallel()
 	rules := audit.Rules()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -206,6 +207,16 @@ func (t *resultText) fix(s ruleFindings) {
 	}
 }
 
+// requests reports whether the remedy is commands of curl.
+func (f Finding) requests() bool { return strings.Contains(f.Remedy, apiVariable) }
+
+// requests reports whether a fix that is shown is commands of curl.
+func requests(shown []resultGroup) bool {
+	return slices.ContainsFunc(shown, func(g resultGroup) bool {
+		return slices.ContainsFunc(g.rules, func(s ruleFindings) bool { return s.findings[0].requests() })
+	})
+}
+
 // pasted reports whether the remedy is to be pasted: commands, or lines of a file.
 func (f Finding) pasted() bool {
 	word, _, _ := strings.Cut(f.Remedy, " ")
@@ -226,7 +237,11 @@ func (t *resultText) foot(lowest Severity) {
 			t.wrapped("not seen: ", "  ", what)
 		}
 	}
-	switch shown := t.r.grouped(lowest); {
+	shown := t.r.grouped(lowest)
+	if requests(shown) {
+		t.line("%s", requestNote)
+	}
+	switch {
 	case len(shown) > 0:
 		t.line("'dlxctl audit --explain %s' says why, and what to do", shown[0].rules[0].rule)
 	case t.r.forLine() == "" && t.r.Loses():
