@@ -349,6 +349,7 @@ func TestAlertsFire(t *testing.T) {
 			series: flows("0", "0+3x10 30", "0+3x10 30", "9"), quiet: "28m", at: "33m",
 			fire: []string{"DlxctlStuck billing page team-billing"},
 		},
+		"consumers of AMQP 1.0 are busy": {series: flows("0", "7", "7", strings.Repeat("9 8x3 ", 10)+"9"), at: "40m"},
 		"consumers do not keep up": {
 			series: with(ready("billing"), "10000x20 10001"+long), quiet: "34m", at: "37m",
 			fire: []string{"DlxctlBacklog billing ticket team-billing"},

@@ -38,10 +38,13 @@ func (a *alerts) consumersOf(works []topology.WorkQueue, loops string) {
 			Annotations: about("messages of {{ $labels.queue }} are redelivered again and again",
 				"About {{ $value | printf \"%.0f\" }} redeliveries in 5 minutes, more than acknowledgements. "+loops),
 		}, "severity", g.severity, "owner", g.owner)
+		// Deliveries to consumers of AMQP 1.0 are not counted: what they hold changes while they work.
+		held := a.queues(metricUnacked, g.queues)
 		a.add(Rule{
 			Alert: "DlxctlStuck",
-			Expr: "max by (vhost, queue) (" + a.queues(metricUnacked, g.queues) + ") > 0 and " +
-				rises(metricDelivered, "15m") + " == 0 and " + rises(metricAcked, "15m") + " == 0",
+			Expr: "max by (vhost, queue) (" + held + ") > 0 and " +
+				rises(metricDelivered, "15m") + " == 0 and " + rises(metricAcked, "15m") + " == 0 and " +
+				"max by (vhost, queue) (changes(" + held + "[15m])) == 0",
 			For: "5m",
 			Annotations: about("consumers of {{ $labels.queue }} stand still",
 				"They hold {{ $value }} messages, and none was delivered or acknowledged for 15 minutes: they hang, or their jobs take longer. dlxctl status '{{ $labels.queue }}' shows how many messages wait."),
