@@ -40,7 +40,7 @@ func (a *alerts) unknownOutages() {
 			Alert: "DlxctlOutagesUnknown",
 			Expr:  "max by (topology, backoff) (" + series + ") == 1", For: "5m",
 			Annotations: about("whether queues of backoff {{ $labels.backoff }} are in outage is not known",
-				"The processor cannot read statistics from the management API. No message is lost: what would be a dead letter waits, except what no retry would help. The log of dlxctl process says why."),
+				"The processor cannot read statistics from the management API, or they lack what consumers of AMQP 1.0 get. No message is lost: what would be a dead letter waits, except what no retry would help. The log of dlxctl process says why."),
 		}, "severity", byDay(a.worst(func(w topology.WorkQueue) bool { return w.Backoff == b.Name })), "backoff", b.Name)
 	}
 }

@@ -44,6 +44,7 @@ type deliveries struct {
 	seen       time.Time // when the statistics had the queue last
 	since      time.Time // when the outage began. Zero: there is none
 	before     bool      // the outage may have begun before
+	blind      bool      // the broker does not count what its consumers get, and the log says so
 	waited     int       // how often a message of the queue waited, since then, and did not die
 }
 
@@ -200,9 +201,21 @@ func (o *outages) report(ctx context.Context, err error) {
 	o.logged = err != nil
 	for _, b := range o.Topology.Backoffs {
 		if b.Outage != nil {
-			o.probes.Of(b.Name).Statistics(err == nil)
+			o.probes.Of(b.Name).Statistics(err == nil && !o.blind(b))
 		}
 	}
+}
+
+// blind reports whether the broker does not count what the consumers of a work queue of b get.
+func (o *outages) blind(b topology.Backoff) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, q := range o.queues {
+		if q.blind && q.backoff.Name == b.Name {
+			return true
+		}
+	}
+	return false
 }
 
 // count notes statistics, and tells which outages begin and end.
@@ -224,6 +237,7 @@ func (o *outages) count(ctx context.Context, counted map[string]management.Deliv
 			Delivered: s.Delivered, Acknowledged: s.Acknowledged,
 			Told: failed.Published, Share: shares[name], Processors: q.processors, Counted: failed.Delivered > 0,
 		}, now)
+		q.see(ctx, o.Log)
 		if _, known := o.due[q.backoff.Name]; !known { // what previous processors have put there
 			o.due[q.backoff.Name] = now.Add(q.spread(counted[q.backoff.Outage.Tier.Queue].Messages))
 		}
@@ -237,6 +251,20 @@ func (o *outages) count(ctx context.Context, counted map[string]management.Deliv
 		}
 		q.probe.Outage(name, !q.since.IsZero())
 	}
+}
+
+// see logs when the broker begins or ends to count what the consumers of the queue get.
+func (q *deliveries) see(ctx context.Context, log *slog.Logger) {
+	switch blind := q.window.Uncounted(); {
+	case blind == q.blind:
+		return
+	case blind:
+		q.describe(log).WarnContext(ctx, "the broker does not count what consumers of a work queue get: "+
+			"whether it is in outage is not known; RabbitMQ 4 counts none of AMQP 1.0")
+	default:
+		q.describe(log).InfoContext(ctx, "the broker counts again what consumers of a work queue get")
+	}
+	q.blind = !q.blind
 }
 
 // shares returns which part of what consumers publish to its failed queue each work queue has. How

@@ -246,6 +246,50 @@ func TestAnOutageMakesNoDeadLetters(t *testing.T) {
 	}
 }
 
+// RabbitMQ 4 counts no delivery to a consumer of AMQP 1.0. So of its queue nothing is known, also
+// once a person has looked at it, and no message dies: the log and a gauge say so.
+func TestConsumersThatAreNotCounted(t *testing.T) {
+	t.Parallel()
+	brokertest.OnNewestLine(t)
+	s := newStage(t, outageFile("{failing: 80%, of: 10}"))
+	p := s.processor(t)
+	p.Monitor = monitor.New("")
+	log := listen(t, p)
+	page := serve(t, p.Monitor)
+	run(t, p)
+	consumer, err := s.target.Session10(t).NewReceiver(t.Context(), "/queues/billing", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			m, err := consumer.Receive(t.Context(), nil)
+			if err != nil || consumer.RejectMessage(t.Context(), m, nil) != nil {
+				return // the test is over
+			}
+		}
+	}()
+	s.send(t, ids(0, 20)...)
+	log.says(t, "the broker does not count")
+	d, found, err := s.ch.Get("billing", false)
+	for ; err == nil && !found; d, found, err = s.ch.Get("billing", false) {
+		s.send(t, "looked at")
+	}
+	if err != nil || d.Reject(true) != nil {
+		t.Fatal("cannot look at a message", err)
+	}
+	pause(t, retry.Unsure(broker.Tick)+5*broker.Tick)
+	if dead := s.ready(t, "billing.dead"); dead > 0 {
+		t.Errorf("%d are dead letters", dead)
+	}
+	if lines := log.with("work queue is in outage:"); len(lines) > 0 {
+		t.Errorf("the log says %q", lines)
+	}
+	if page.scrape(t).sum("dlxctl_statistics_unread", "backoff", "standard") != 1 {
+		t.Error("the gauge is not 1")
+	}
+}
+
 // Ten messages that always fail, among thousands that do not, become dead letters, and no outage.
 func TestPoisonIsNotAnOutage(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,8 @@ func Unsure(step time.Duration) time.Duration { return unsureSteps * step }
 type Evidence struct {
 	// Failed says that a delivery failed for a reason that is retried.
 	Failed bool
+	// Delivered says that a consumer has had the message: it has not expired in its queue, say.
+	Delivered bool
 	// Told says that the consumer published the message and acknowledged it: the broker counts that
 	// as an acknowledgement.
 	Told bool
@@ -136,5 +138,8 @@ func (r Rules) evidence(f failure) Evidence {
 		return Evidence{}
 	}
 	previous, _ := time.Parse(topology.HeaderTime, f.previous) // zero if there is none
-	return Evidence{Failed: r.backoff.Retries(f.reason), Told: f.told, Previous: previous}
+	return Evidence{
+		Failed: r.backoff.Retries(f.reason), Told: f.told, Previous: previous,
+		Delivered: f.told || f.reason == topology.ReasonRejected || f.reason == topology.ReasonDeliveryLimit,
+	}
 }

@@ -192,10 +192,11 @@ func TestEvidence(t *testing.T) {
 		want    retry.Evidence
 	}{
 		"again": {
-			failedOften(2, time.Hour, now, "rejected", nil), retry.Evidence{Failed: true, Previous: now.Add(-time.Minute)},
+			failedOften(2, time.Hour, now, "rejected", nil),
+			retry.Evidence{Failed: true, Delivered: true, Previous: now.Add(-time.Minute)},
 		},
-		"first":     {first, retry.Evidence{Failed: true}},
-		"permanent": {told, retry.Evidence{Told: true, Previous: now.Add(-time.Minute)}},
+		"first":     {first, retry.Evidence{Failed: true, Delivered: true}},
+		"permanent": {told, retry.Evidence{Delivered: true, Told: true, Previous: now.Add(-time.Minute)}},
 		"excluded":  {failedOften(2, time.Hour, now, "maxlen", nil), retry.Evidence{Previous: now.Add(-time.Minute)}},
 		"returned":  {returned, retry.Evidence{}},
 	} {

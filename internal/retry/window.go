@@ -56,6 +56,7 @@ type Window struct {
 	failing    int     // for how many steps it has looked like an outage
 	out        bool
 	worked     bool // statistics have shown that there was no outage
+	counting   counting
 }
 
 // slot is what happened in a step: deliveries that failed, as one processor sees them, and those
@@ -80,6 +81,7 @@ func NewWindow(o topology.Outage, step time.Duration, now time.Time) *Window {
 
 // Failed notes a message that came to the failed queue.
 func (w *Window) Failed(e Evidence) {
+	w.counting.saw(e)
 	if e.Told {
 		w.told++
 	}
@@ -115,6 +117,13 @@ func (w *Window) slotOf(at time.Time) *slot {
 
 // Count notes statistics.
 func (w *Window) Count(s Statistics, now time.Time) {
+	w.told *= forget
+	if w.counting.compare(s, now) { // they show nothing, as if there were none
+		blind := NewWindow(w.outage, w.step, now)
+		blind.told, blind.counting = w.told, w.counting
+		*w = *blind
+		return
+	}
 	first := w.read.IsZero()
 	switch {
 	case !s.Counted:
@@ -126,7 +135,6 @@ func (w *Window) Count(s Statistics, now time.Time) {
 	if s.Delivered == 0 {
 		return // none is counted yet
 	}
-	w.told *= forget
 	last := w.last
 	w.last, w.processors = s, max(1, float64(s.Processors))
 	if first { // what was acknowledged before is not known
@@ -170,6 +178,10 @@ func (w *Window) trim() {
 		w.slots = w.slots[1:]
 	}
 }
+
+// Uncounted reports whether the broker does not count what the consumers of the queue get, so that
+// nothing is known, and no outage ends or begins.
+func (w *Window) Uncounted() bool { return w.counting.lacks }
 
 // Out reports whether the queue is in outage. An outage lasts until statistics show its end.
 func (w *Window) Out() bool { return w.out }

@@ -271,3 +271,70 @@ func TestWindowOfABrokerThatDoesNotCount(t *testing.T) {
 		t.Errorf("once it counts: state %d", got)
 	}
 }
+
+// Of a queue whose deliveries the broker does not count, all or most, nothing is known, neither an
+// outage nor that there is none. That a person looks at the queue changes nothing. Once an
+// acknowledgement is counted, its deliveries are.
+func TestWindowOfAQueueThatIsNotCounted(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]int{"never": 0, "since its consumers speak AMQP 1.0": 1000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFeed(1)
+			f.s.Delivered, f.s.Acknowledged = 0, 0
+			f.Window = retry.NewWindow(topology.Outage{Failing: 0.8, Of: 50}, step, f.now)
+			f.step(0, 0, before)
+			f.step(0, 0, 0)
+			again := func(n, counted int) {
+				for range n {
+					f.Failed(retry.Evidence{Failed: true, Delivered: true, Previous: f.now})
+				}
+				f.s.Delivered += int64(counted)
+				f.step(0, 0, 0)
+			}
+			for range 6 {
+				again(40, 0)
+			}
+			for range 10 {
+				again(100, 90)
+				if state := f.known(); state != unknown || f.Out() || !f.Uncounted() {
+					t.Fatalf("state %d, in outage %t, not counted %t", state, f.Out(), f.Uncounted())
+				}
+			}
+			f.step(0, 0, 1)
+			f.steps(t, 0, 0, 50, none)
+			if f.Uncounted() {
+				t.Error("it is not counted, after an acknowledgement")
+			}
+		})
+	}
+}
+
+// An outage whose deliveries are counted late is known, and one of messages that have waited in the
+// failed queue for long, or expire in their work queue.
+func TestWindowOfAQueueThatIsCounted(t *testing.T) {
+	t.Parallel()
+	for name, e := range map[string]retry.Evidence{
+		"late": {Failed: true, Delivered: true}, "old": {Failed: true, Delivered: true}, "expired": {Failed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFeed(1)
+			f.steps(t, 0, 0, 100, none)
+			for n := range 20 {
+				e.Previous = f.now.Add(-time.Second)
+				if name == "old" || n == 0 {
+					e.Previous = f.now.Add(-time.Hour)
+				}
+				for range 60 {
+					f.Failed(e)
+				}
+				if name == "late" && n >= 3 {
+					f.s.Delivered += 60
+				}
+				f.step(0, 0, 0)
+			}
+			f.out(t, true)
+		})
+	}
+}

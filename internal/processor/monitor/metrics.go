@@ -108,7 +108,7 @@ func Metrics() []Metric {
 		{
 			metricUnread, "gauge",
 			[]string{"topology", "backoff"},
-			"1 while this process cannot read the statistics that tell of outages, else 0. Only backoffs with outage.",
+			"1 while statistics do not tell this process of outages, else 0. Only backoffs with outage.",
 		},
 		{
 			metricBackoff, "gauge",
