@@ -48,13 +48,13 @@ func (a *alerts) unknownOutages() {
 // standstill adds the alerts about failed messages that do not move, and about processors: one that
 // runs with the tiers of another file, and one that is missing while others run.
 func (a *alerts) standstill() {
-	if len(a.t.Backoffs) == 0 {
+	if len(a.t.Read()) == 0 {
 		return
 	}
 	a.add(Rule{
 		Alert: "DlxctlBrokerBlocked",
 		Expr:  "max by (topology) (" + a.selector("dlxctl_connection_blocked", "topology", a.t.Name) + ") == 1", For: "2m",
-		Annotations: about("an alarm of the broker stops the retries of {{ $labels.topology }}",
+		Annotations: about("an alarm of the broker stops the processors of {{ $labels.topology }}",
 			"The broker is short of memory or disk space and accepts no messages, those of publishers included. No message is lost. rabbitmq-diagnostics alarms shows which node."),
 	}, "severity", a.worst(anyQueue))
 	for _, b := range a.t.Backoffs {

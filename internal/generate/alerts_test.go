@@ -23,3 +23,19 @@ queues: [{name: billing, external: true}]
 		}
 	}
 }
+
+// An alarm stops the processor of a file with delays alone, too.
+func TestAnAlarmIsToldWithDelaysAlone(t *testing.T) {
+	t.Parallel()
+	compiled := spectest.Compile(t, `version: 1
+name: shop
+exchanges: [{name: events, type: topic}]
+delays: [{name: shop.later, to: events}]
+`)
+	for _, r := range generate.Alerts(compiled, generate.AlertOptions{VHost: "/"}).Groups[0].Rules {
+		if r.Alert == "DlxctlBrokerBlocked" {
+			return
+		}
+	}
+	t.Error("there is no DlxctlBrokerBlocked")
+}

@@ -61,6 +61,9 @@ func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) 
 		h.refused.again(h.describe(d), d.DeliveryTag, h.shown(d, reason).Error)
 		return m
 	case h.unbound(m.Exchange), tried.Outcome == retry.Waits:
+		if tried.Level == 0 { // it is due, or no level accepts it
+			h.refused.waits(d.DeliveryTag)
+		}
 		if tried.Outcome == retry.Waits && tried.Level == 0 {
 			h.describe(d).With("error", h.problem(d, reason)).ErrorContext(context.Background(),
 				"no level of the delay accepts the message, which waits; 'dlxctl plan' shows what is missing")

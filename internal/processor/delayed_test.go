@@ -631,7 +631,8 @@ func TestADelayChanges(t *testing.T) {
 	}
 }
 
-// What is due waits while the exchange that it goes to does not exist, and is not unroutable.
+// What is due waits while the exchange that it goes to does not exist, and is not unroutable. It
+// counts as held.
 func TestDelaysWaitForTheirExchange(t *testing.T) {
 	t.Parallel()
 	for engine, file := range delayFiles(t) {
@@ -642,17 +643,24 @@ func TestDelaysWaitForTheirExchange(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := s.processor(t)
+			p.Monitor = monitor.New("")
+			page := serve(t, p.Monitor)
+			held := func() int { return page.scrape(t).sum("dlxctl_held_messages", "reason", "refused") }
 			log := listen(t, p)
 			run(t, p)
 			s.publish(t, "shop.later", "a", amqp091.Publishing{MessageId: "m", Headers: amqp091.Table{"x-delay": int32(1000)}})
 			brokertest.Eventually(t, "the processor to say what is missing", func() bool {
 				return len(log.with("nothing can be published to the exchange of a delay")) > 0
 			})
+			brokertest.Eventually(t, "the message to be held", func() bool { return held() == 1 })
 			s.apply(t, s.topology)
 			if m := s.bury(t, "work"); m.MessageId != "m" {
 				t.Errorf("work has %s", m.MessageId)
 			}
 			s.allEmpty(t)
+			if n := held(); n != 0 {
+				t.Errorf("%v messages are held", n)
+			}
 		})
 	}
 }

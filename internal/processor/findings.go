@@ -54,8 +54,8 @@ func (q *failedQueue) held(kind relay.Kind) {
 // when the queue is empty gives up, after some 7 seconds in all.
 const mostRefusals = 8
 
-// refusals are the messages that not even the unroutable queue accepts. They wait, unacknowledged,
-// and are published again with pauses.
+// refusals are the messages that not even the unroutable queue accepts, or that wait for what a
+// delay lacks. They wait, unacknowledged, and are published again with pauses.
 type refusals struct {
 	queue      string // the unroutable queue
 	probe      *monitor.Probe
@@ -70,12 +70,17 @@ func (r *refusals) again(log *slog.Logger, tag uint64, reason string) {
 	log.ErrorContext(context.Background(),
 		"unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing",
 		"unroutable_queue", r.queue, "error", reason)
-	if r.tries[tag]++; r.tries[tag] == 1 {
-		r.probe.Held(monitor.HeldRefused, 1)
-	}
-	if r.untilEmpty && r.tries[tag] == mostRefusals {
+	r.waits(tag)
+	if r.untilEmpty && r.tries[tag] >= mostRefusals {
 		r.giveUp(fmt.Errorf("%w: the unroutable queue %s does not accept a message: %s; 'dlxctl plan' shows what is missing",
 			relay.ErrHeld, r.queue, reason))
+	}
+}
+
+// waits records that a message was refused and waits.
+func (r *refusals) waits(tag uint64) {
+	if r.tries[tag]++; r.tries[tag] == 1 {
+		r.probe.Held(monitor.HeldRefused, 1)
 	}
 }
 
