@@ -145,6 +145,24 @@ func TestAScrapeWhileQueuesAreAdopted(t *testing.T) {
 	}
 }
 
+// A name that is not UTF-8, as RabbitMQ accepts it over AMQP 1.0, cannot be a label: its queue
+// counts among the others.
+func TestANameThatCannotBeALabel(t *testing.T) {
+	t.Parallel()
+	const name = "svc.caf\xe9"
+	m := New("")
+	p := m.Watch(topology.Compiled{
+		Name:     "shop",
+		Backoffs: []topology.Backoff{{Name: "slow", Outage: &topology.Outage{}}},
+	})[0]
+	p.Adopt(topology.WorkQueue{Name: name})
+	p.Outage(name, true)
+	p.Retried(name, time.Second, time.Now())
+	if _, err := m.registry.Gather(); err != nil {
+		t.Error(err)
+	}
+}
+
 // The label reason has the reasons that the processor gives, and one value for all others.
 func TestReasonLabels(t *testing.T) {
 	t.Parallel()

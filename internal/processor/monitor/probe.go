@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -140,9 +141,9 @@ func (p *Probe) begin(queue string, l topology.Backoff) {
 const mostAdopted = 1000
 
 // Adopt begins to count a queue by its own name that exists and that a match of the file covers.
-// The relay calls it.
+// A name that no label may have counts among the others. The relay calls it.
 func (p *Probe) Adopt(w topology.WorkQueue) {
-	if p == nil || p.adopted == mostAdopted {
+	if p == nil || p.adopted == mostAdopted || !utf8.ValidString(w.Name) {
 		return
 	}
 	if _, known := p.workQueues[w.Name]; !known {
@@ -287,9 +288,10 @@ func (p *Probe) Outlasts(queue string, published time.Time) {
 	p.retries(p.workQueue(queue).Name, outageTier).Inc()
 }
 
-// Outage records whether a work queue of the file is in outage.
+// Outage records whether a work queue is in outage. A queue whose name no label may have has no
+// gauge.
 func (p *Probe) Outage(queue string, out bool) {
-	if p == nil {
+	if p == nil || !utf8.ValidString(queue) {
 		return
 	}
 	p.mu.Lock()
