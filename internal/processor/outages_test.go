@@ -1,8 +1,11 @@
 package processor
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/retry"
 	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/wait"
 )
 
 // unreadable returns the outages of a file with a match, whose statistics cannot be read.
@@ -136,5 +140,52 @@ func TestAnExchangeThatStaysMissing(t *testing.T) {
 	}
 	if long.sawUnavailable("events"); !(unavailables{}).unbound("events", long) {
 		t.Error("a queue that has connected since does not let its messages wait")
+	}
+}
+
+// What the broker lacks is looked for less and less often, by a queue and for a changed file: it
+// may be missing for days, and the broker logs each connection.
+func TestWhatIsMissingIsLookedForWithPauses(t *testing.T) {
+	t.Parallel()
+	o := unreadable(t)
+	front, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dialed atomic.Int32
+	go func() {
+		for {
+			conn, err := front.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			dialed.Add(1)
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = front.Close() })
+	config := broker.Config{URL: "amqp://" + front.Addr().String(), API: "http://127.0.0.1:1"}
+	if o.Endpoint, err = config.Resolve(); err != nil {
+		t.Fatal(err)
+	}
+	for what, look := range map[string]func(context.Context){
+		"a queue": (&unavailable{failedQueue: &failedQueue{Processor: o.Processor}}).watch,
+		"a changed file": func(ctx context.Context) {
+			none, processors := "", func() ([]Processor, error) { return []Processor{*o.Processor}, nil }
+			s := Supervisor{Log: o.Log, active: &none, Read: func() (Snapshot, error) {
+				return Snapshot{Content: "new", Processors: processors}, nil
+			}}
+			for wait.For(ctx, watchTime) == nil {
+				_ = s.look(ctx) // it fails
+			}
+		},
+	} {
+		dialed.Store(0)
+		ctx, stop := context.WithTimeout(t.Context(), 13*watchTime/2)
+		look(ctx)
+		stop()
+		if n := dialed.Load(); n == 0 || n > 4 {
+			t.Errorf("%s: it is looked for %d times", what, n)
+		}
 	}
 }

@@ -48,13 +48,16 @@ type Supervisor struct {
 	Log  *slog.Logger
 
 	running []*worker
-	active  *string     // the content in effect; nil before the first
-	partly  bool        // some topologies have later content in effect than active
-	tried   *Snapshot   // what was read last
-	wanted  []Processor // of tried
-	err     error       // why tried cannot be used
-	logged  string      // the fault that was logged last
-	failed  chan error  // why a processor ended by itself
+	active  *string       // the content in effect; nil before the first
+	partly  bool          // some topologies have later content in effect than active
+	tried   *Snapshot     // what was read last
+	wanted  []Processor   // of tried
+	err     error         // why tried cannot be used
+	lacks   error         // why the broker cannot be used with all of wanted
+	asked   time.Time     // when the broker was asked
+	pause   time.Duration // before it is asked again; zero: it was not asked about tried
+	logged  string        // the fault that was logged last
+	failed  chan error    // why a processor ended by itself
 }
 
 // Run runs the processors of the files until ctx ends, and follows the files when they
@@ -125,7 +128,7 @@ func (s *Supervisor) look(ctx context.Context) error {
 	}
 	another := s.tried == nil || files.Content != s.tried.Content
 	if another {
-		s.tried = &files
+		s.tried, s.pause = &files, 0
 	}
 	if another || s.err != nil {
 		s.wanted, s.err = s.tried.Processors()
@@ -174,8 +177,12 @@ func (s *Supervisor) use(ctx context.Context, content string, fresh []Processor)
 }
 
 // usable returns those of fresh that can run now, and why the others cannot. One team's topology
-// does not wait for the apply of another.
+// does not wait for the apply of another. It asks the broker with pauses, as an apply may come days
+// later.
 func (s *Supervisor) usable(ctx context.Context, fresh []Processor) ([]Processor, error) {
+	if s.pause > 0 && time.Since(s.asked) < s.pause {
+		return nil, s.lacks
+	}
 	var out []Processor
 	var waiting []error
 	for _, p := range fresh {
@@ -189,7 +196,9 @@ func (s *Supervisor) usable(ctx context.Context, fresh []Processor) ([]Processor
 			waiting = append(waiting, fmt.Errorf("topology %q: %w", p.Topology.Name, err))
 		}
 	}
-	return out, errors.Join(waiting...)
+	s.lacks = errors.Join(waiting...)
+	s.asked, s.pause = time.Now(), min(max(2*s.pause, firstLook), longestLook)
+	return out, s.lacks
 }
 
 // recounts fails if p has another count header than its running processor. Nothing that the broker

@@ -14,10 +14,11 @@ import (
 )
 
 const (
-	// missingTime is how often a missing exchange is looked for.
-	missingTime = time.Second
-	// forbiddenTime is how often a missing permission is tried again.
-	forbiddenTime = 10 * time.Second
+	// firstLook is the pause before what is missing is looked for. It doubles each time: it may be
+	// missing for days, and the broker logs each look.
+	firstLook = time.Second
+	// longestLook is the longest pause.
+	longestLook = 10 * time.Second
 	// bindTime is how long an exchange that was missing may have no binding for a message: apply binds
 	// it in later steps than it creates it.
 	bindTime = 30 * time.Second
@@ -34,7 +35,6 @@ const (
 type unavailable struct {
 	*failedQueue
 	exchange string
-	every    time.Duration
 	check    func(*amqp.Conn) (bool, error) // reports whether it is available
 
 	mu        sync.Mutex
@@ -111,14 +111,14 @@ func (q *failedQueue) lookFor(in *amqp.Conn, exchange string) (*unavailable, err
 			q.caution.Permitted(exchange)
 			return nil, err
 		}
-		u.every, u.check = forbiddenTime, func(conn *amqp.Conn) (bool, error) { return conn.MayPublish(exchange) }
+		u.check = func(conn *amqp.Conn) (bool, error) { return conn.MayPublish(exchange) }
 		q.shared.sawUnavailable(exchange)
 		return u, nil
 	}
 	if exists, err := in.HasExchange(exchange); err != nil || exists {
 		return nil, err
 	}
-	u.every, u.check = missingTime, func(conn *amqp.Conn) (bool, error) { return conn.HasExchange(exchange) }
+	u.check = func(conn *amqp.Conn) (bool, error) { return conn.HasExchange(exchange) }
 	q.shared.sawUnavailable(exchange)
 	return u, nil
 }
@@ -171,7 +171,7 @@ func (u *unavailable) lasts() bool {
 
 // watch checks the exchange until it is available or ctx ends.
 func (u *unavailable) watch(ctx context.Context) {
-	for wait.For(ctx, u.every) == nil {
+	for pause := firstLook; wait.For(ctx, pause) == nil; pause = min(2*pause, longestLook) {
 		if available, err := u.look(ctx); err != nil || !available {
 			continue // the relay sees itself when its connections are over
 		}
