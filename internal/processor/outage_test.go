@@ -3,6 +3,7 @@ package processor_test
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -256,4 +257,34 @@ func aShortConsumerTimeout(t *testing.T, node *brokertest.Server) {
 	}
 	s.apply(t, s.topology)
 	s.bury(t, "shop.unroutable")
+}
+
+// From 4.3 on the queue takes back what waits for longer than its consumer_timeout, and cancels the
+// consumer. What is in flight then is confirmed and acknowledged first: nothing is doubled.
+func TestAShortConsumerTimeoutOfTheQueue(t *testing.T) {
+	t.Parallel()
+	brokertest.OnNewestLine(t)
+	s := newStage(t, retryInAnHour)
+	if !s.target.AtLeast("4.3") {
+		t.Skip("the broker ends the channel: see aShortConsumerTimeout")
+	}
+	s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/timeout", map[string]any{
+		"pattern": "^shop.slow.failed$", "apply-to": "quorum_queues", "definition": map[string]any{"consumer-timeout": 3000},
+	})
+	if err := s.ch.ExchangeDelete("shop.unroutable", false, false); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(t, "shop.slow.failed", "@gone", amqp091.Publishing{MessageId: "waits"})
+	log := s.runs(t)
+	n := 0
+	for ; len(log.with("the broker canceled the consumer")) < 2; n += 50 {
+		all := make([]amqp091.Publishing, 50)
+		for i, id := range ids(n, n+50) {
+			all[i] = amqp091.Publishing{MessageId: id}
+		}
+		brokertest.PublishConfirmed(t, s.ch, "shop.slow.failed", "@work", all...)
+	}
+	if doubled := s.moved(t, retryQueue, ids(0, n)...); doubled > 0 {
+		t.Errorf("%d of %d are doubled", doubled, n)
+	}
 }

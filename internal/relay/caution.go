@@ -182,6 +182,10 @@ func (c *Caution) again(r *Relay) {
 }
 
 func (c *Caution) failed(e ended, err error) {
+	if errors.Is(err, amqp.ErrCanceled) {
+		c.canceled(e)
+		return
+	}
 	var why *amqp.ClosedError
 	if !errors.As(err, &why) {
 		return // no confirm, no grace, nothing to consume: it is not about a message
@@ -224,6 +228,16 @@ func (c *Caution) failed(e ended, err error) {
 		return
 	}
 	c.slow()
+}
+
+// canceled takes note of how long a message had waited when the broker canceled the consumer. A
+// queue of RabbitMQ 4.3 does so at its consumer_timeout, which it does not tell: the next message
+// that waits does not wait that long. A queue that is deleted does so too, so that a short wait
+// tells nothing.
+func (c *Caution) canceled(e ended) {
+	if half := e.waited / 2; half >= leastRenewTime {
+		c.renew = min(half, cmp.Or(c.renew, renewTime))
+	}
 }
 
 // undelivered reports whether a Run ended as a message could not be delivered: by the library, or

@@ -12,6 +12,8 @@ const (
 	// broker ends the channel of a consumer that takes longer than its consumer_timeout, half an
 	// hour by default, with everything in flight then. Caution takes less once it knows of less.
 	renewTime = 10 * time.Minute
+	// leastRenewTime is the least to which it is set as a queue has canceled a consumer.
+	leastRenewTime = 10 * time.Second
 	// growAfter is how many messages must be moved before more may be in flight, for each message
 	// that may be now. Fewer messages than the prefetch prove nothing.
 	growAfter = 64
@@ -89,7 +91,7 @@ func (l *loop) look(now time.Time) error {
 	switch {
 	case full:
 		return l.end(whyBytes)
-	case l.waitsLonger(now, cmp.Or(l.RenewAfter, renewTime)):
+	case l.waits(now) > cmp.Or(l.RenewAfter, renewTime):
 		return l.end(whyRenew)
 	case l.moved >= growAfter && largest < l.GrowBelow:
 		return l.end(whyGrow)
@@ -98,16 +100,21 @@ func (l *loop) look(now time.Time) error {
 	}
 }
 
-// waitsLonger reports whether a message waits unacknowledged for longer than d, or may: while
-// nothing is admitted, messages wait that were delivered and not taken in.
-func (l *loop) waitsLonger(now time.Time, d time.Duration) bool {
-	waits := len(l.jobs) > 0 && (l.jobs[0].held || l.jobs[0].refusals > 0)
-	return waits && now.Sub(l.jobs[0].taken) > d || l.paused() && now.Sub(l.pausedSince) > d
+// waits returns for how long a message has waited unacknowledged, or may have: while nothing is
+// admitted, messages wait that were delivered and not taken in.
+func (l *loop) waits(now time.Time) (longest time.Duration) {
+	if len(l.jobs) > 0 && (l.jobs[0].held || l.jobs[0].refusals > 0) {
+		longest = now.Sub(l.jobs[0].taken)
+	}
+	if l.paused() {
+		longest = max(longest, now.Sub(l.pausedSince))
+	}
+	return longest
 }
 
 // ended returns how the Run ended.
 func (l *loop) ended(err error, lasted time.Duration) ended {
-	e := ended{why: l.why, sink: l.sinkFailed, moved: l.moved, held: l.held, lasted: lasted}
+	e := ended{why: l.why, sink: l.sinkFailed, moved: l.moved, held: l.held, lasted: lasted, waited: l.waited}
 	if err == nil {
 		return e
 	}

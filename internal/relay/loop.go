@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -55,6 +56,8 @@ type loop struct {
 	deliveries  <-chan amqp091.Delivery // nil once the intake has ended
 	canceled    bool                    // the subscription is over, because the queue seems empty
 	stopping    bool
+	lost        error           // why the broker has ended the subscription
+	waited      time.Duration   // how long a message had waited then
 	idleTime    time.Duration   // how long nothing must arrive now
 	idleSince   time.Time       // since when nothing has arrived; zero while something is in flight
 	fruitless   bool            // the renewed subscription has delivered nothing yet
@@ -102,7 +105,19 @@ func (l *loop) delivered(d amqp091.Delivery, ok bool) error {
 		l.deliveries = nil // all that had arrived are handled; finished continues
 		return nil
 	}
-	return l.Source.Err()
+	return l.lose()
+}
+
+// lose ends Run after the broker has ended the subscription. If the channel goes on, what is in
+// flight is confirmed and acknowledged first: of these messages the queue has taken back only those
+// that it waited for too long, and it delivers again what is not acknowledged. So nothing is lost.
+func (l *loop) lose() error {
+	err := l.Source.Err()
+	if !errors.Is(err, amqp.ErrCanceled) {
+		return err
+	}
+	l.lost, l.waited, l.stopping, l.deliveries = err, l.waits(time.Now()), true, nil
+	return nil
 }
 
 // advance publishes the messages for which there is room, in their order.
@@ -128,7 +143,7 @@ func (l *loop) crowded() <-chan time.Time {
 
 func (l *loop) publish(j *job) error {
 	if l.Source.Canceled() { // it is delivered again, and would be doubled; it was not acknowledged
-		return l.Source.Err()
+		return l.lose()
 	}
 	if j.move.Drop { // lost on purpose; not doubled, as there is no copy
 		l.finish(j)
@@ -364,6 +379,9 @@ func (l *loop) cancel() error {
 // finished reports whether everything is done. A relay that ends when the queue is empty handles
 // what basic.get still finds.
 func (l *loop) finished() (bool, error) {
+	if l.lost != nil && len(l.unsettled) == 0 {
+		return true, l.lost
+	}
 	if l.stopping {
 		// Refused messages that wait are left to the broker: they were not acknowledged.
 		if len(l.unsettled) > 0 || l.why == "" {
@@ -383,7 +401,7 @@ func (l *loop) finished() (bool, error) {
 	case !found:
 		return true, nil
 	}
-	if err := l.delivered(d, true); err != nil {
+	if err := l.delivered(d, true); err != nil || l.lost != nil {
 		return false, err
 	}
 	return false, l.resume()

@@ -160,6 +160,7 @@ type ended struct {
 	moved   int
 	held    int
 	lasted  time.Duration
+	waited  time.Duration // how long a message had waited when the broker canceled the consumer
 }
 
 // Doubt is a message that was published and not confirmed.
@@ -185,8 +186,9 @@ var ErrGrace = errors.New("the grace period expired with messages in flight; the
 
 // Run moves messages until ctx ends. It then stops the intake, continues for up to Grace with the
 // messages in flight, and returns nil, or ErrGrace if that was not enough. If the broker ends the
-// subscription or the channel, Run returns the reason; what is in flight is then in doubt, and the
-// broker redelivers it. The caller only has to close the sink.
+// channel, Run returns the reason; what is in flight is then in doubt, and the broker redelivers
+// it. If it ends the subscription alone, Run finishes what is in flight before. The caller only has
+// to close the sink.
 //
 // It returns ErrAgain when nothing is wrong and Caution is to decide how to continue.
 func (r *Relay) Run(ctx context.Context) error {
@@ -203,10 +205,10 @@ func (r *Relay) Run(ctx context.Context) error {
 // reports that its messages are redelivered anyway.
 func (l *loop) settle(err error) error {
 	ended := err == nil || errors.Is(err, ErrAgain) || errors.Is(err, ErrHeld) || errors.Is(err, ErrGrace)
-	if !ended {
+	if !ended && l.lost == nil {
 		return err
 	}
-	if failed := l.Source.Settle(); failed != nil && !errors.Is(err, ErrGrace) {
+	if failed := l.Source.Settle(); failed != nil && !errors.Is(err, ErrGrace) && l.lost == nil {
 		return failed
 	}
 	return err
