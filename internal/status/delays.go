@@ -37,6 +37,7 @@ type Delay struct {
 	Asked       bool `json:"-"`
 
 	queue string // the intake queue
+	due   string // that from which it publishes
 }
 
 // Delays returns the delays of a topology whose queues exist, with what waits there.
@@ -95,7 +96,7 @@ func (m *maker) addDelays() {
 // delays adds the delays of the file whose queues exist.
 func (m *maker) delays() {
 	for _, d := range m.t.Delays {
-		out := Delay{Name: d.Name, To: d.To, queue: d.Intake}
+		out := Delay{Name: d.Name, To: d.To, queue: d.Intake, due: d.Due}
 		exists := false
 		for _, q := range m.out.Queues {
 			switch {
@@ -175,4 +176,22 @@ func (t *textWriter) delays() {
 			number(d.Waiting), number(d.Due), consumersText(d.Processors, d.ProcessorsUnknown))
 	}
 	_ = rows.Write(t.w, t.o.Width) // Flush reports an error
+}
+
+// overdue reports delays of which messages are due and a processor keeps them: it publishes them at
+// once where it can.
+func (m *maker) overdue() {
+	for _, d := range m.out.Delays {
+		n, known := m.o.Traffic.Recent[d.due]
+		if held := m.state.Usage[d.due].Held(); !known || n.Acknowledged > 0 || held <= n.Delivered {
+			continue
+		}
+		m.report(Problem{
+			Name: overdue, Queues: []string{d.due},
+			Text: fmt.Sprintf("%s of the delay %s %s due, and no processor has moved one for %s", text.Count(d.Due, "message"),
+				text.Name(d.Name), text.Choose(d.Due, "is", "are"), text.Duration(n.Within)),
+			Fix: fmt.Sprintf("the exchange %s is missing or internal, or the processor may not publish to it: its log says which",
+				text.Name(d.To)),
+		})
+	}
 }

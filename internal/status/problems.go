@@ -39,6 +39,7 @@ const (
 	noConsumers      = "no-consumers"
 	notApplied       = "not-applied"
 	outage           = "outage"
+	overdue          = "overdue"
 	tierLate         = "tier-late"
 	stuck            = "stuck"
 )
@@ -53,6 +54,7 @@ func (m *maker) problems() {
 	m.unprocessed(true)
 	m.unprocessedDelays(true)
 	m.delaysComeBack()
+	m.overdue()
 	m.lateTiers()
 	m.outages()
 	m.consumers()

@@ -51,6 +51,9 @@ func Busy(t topology.Compiled, state topology.State, f Filter, everything bool) 
 	for _, b := range t.Backoffs {
 		consumed[b.FailedQueue] = true
 	}
+	for _, d := range t.Delays {
+		consumed[d.Due] = true
+	}
 	everything = everything && f.everything()
 	var out []string
 	for _, q := range state.Have.Queues {

@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,31 @@ queues:
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// Messages of a delay that are due and that a processor keeps are a problem; those that it moves,
+// and those that it has just got, are none.
+func TestOverdue(t *testing.T) {
+	t.Parallel()
+	top := spectest.Compile(t, "version: 1\nname: shop\nexchanges: [{name: events}]\ndelays: [{name: later, to: events}]\n")
+	due := top.Delays[0].Due
+	state := topology.State{VHost: "/", Version: "4.3.6", Have: top.Topology, Usage: map[string]topology.Usage{
+		top.Delays[0].Intake: {Consumers: 1}, due: {Ready: 1, Unacknowledged: 4, Consumers: 1},
+	}}
+	if busy := status.Busy(top, state, status.Filter{}, false); !slices.Contains(busy, due) {
+		t.Errorf("traffic is read of %q", busy)
+	}
+	for want, n := range map[string]topology.Traffic{
+		"problem overdue: 5 messages of the delay later are due, and no processor has moved one for 30s": {Delivered: 3},
+		"no problems": {Delivered: 4}, "no problems ": {Acknowledged: 1},
+	} {
+		n.Within = status.LoopTime
+		traffic := status.Traffic{Recent: map[string]topology.Traffic{due: n}}
+		got := written(t, status.Make(top, state, status.Options{At: read, Traffic: traffic}), status.TextOptions{}, 40)
+		if got = strings.Join(strings.Fields(got), " "); !strings.Contains(got+" ", want) {
+			t.Errorf("%+v: %s", n, got)
+		}
 	}
 }
 
