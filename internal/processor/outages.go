@@ -102,8 +102,7 @@ func (o *outages) of(d retry.Decision, b topology.Backoff) (*deliveries, bool) {
 	return o.watch(o.rules.WorkQueue(d.Queue), b, time.Now()), true
 }
 
-// forget drops a queue that the statistics no longer have: it is deleted, and others need its
-// place. The caller holds the lock.
+// forget drops a queue: others need its place. The caller holds the lock.
 func (o *outages) forget(ctx context.Context, q *deliveries, now time.Time) {
 	if !q.since.IsZero() {
 		o.ends(ctx, q, now.Sub(q.since))
@@ -111,6 +110,17 @@ func (o *outages) forget(ctx context.Context, q *deliveries, now time.Time) {
 	q.probe.Forget(q.work.Name)
 	delete(o.queues, q.work.Name)
 	o.names = slices.DeleteFunc(o.names, func(name string) bool { return name == q.work.Name })
+}
+
+// deleted forgets a queue that the statistics no longer have. Of one that the file names it begins
+// anew, as it may come again: its outage is over. The caller holds the lock.
+func (o *outages) deleted(ctx context.Context, q *deliveries, now time.Time) (forgotten bool) {
+	if _, named := o.Topology.WorkQueue(q.work.Name); named {
+		q.window, q.seen = retry.NewWindow(*q.backoff.Outage, broker.Tick, now), now
+		return false
+	}
+	o.forget(ctx, q, now)
+	return true
 }
 
 // begin reads the first statistics.
@@ -225,10 +235,9 @@ func (o *outages) count(ctx context.Context, counted map[string]management.Deliv
 	shares := o.shares()
 	for name, q := range o.queues {
 		s, there := counted[name]
-		if _, named := o.Topology.WorkQueue(name); there || named {
+		if there {
 			q.seen = now
-		} else if now.Sub(q.seen) > retry.Unsure(broker.Tick) {
-			o.forget(ctx, q, now)
+		} else if now.Sub(q.seen) > retry.Unsure(broker.Tick) && o.deleted(ctx, q, now) {
 			continue
 		}
 		failed := counted[q.backoff.FailedQueue]

@@ -100,6 +100,26 @@ func TestDeletedQueuesAreForgotten(t *testing.T) {
 	}
 }
 
+// The outage of a queue of the file ends with the queue.
+func TestADeletedQueueIsInNoOutage(t *testing.T) {
+	t.Parallel()
+	o := unreadable(t)
+	q, now := o.queues["billing"], time.Now()
+	for i := range 6 {
+		for range 100 {
+			q.window.Failed(retry.Evidence{Failed: true})
+		}
+		now = now.Add(broker.Tick)
+		o.count(t.Context(), map[string]management.Deliveries{"billing": {Delivered: int64(i+1) * 100}}, now)
+	}
+	for _, deleted := range []bool{false, true} {
+		if q.since.IsZero() != deleted {
+			t.Errorf("deleted %t: in outage since %s", deleted, q.since)
+		}
+		o.count(t.Context(), nil, now.Add(2*retry.Unsure(broker.Tick)))
+	}
+}
+
 // A broker keeps no statistics if it counts nothing of what the processor consumed, for longer than
 // they are late. One that has lost its counts when it started again, or with a queue that was made
 // anew, keeps some.
