@@ -56,7 +56,7 @@ func (k *deskCancelCommand) run(ctx context.Context, c *cobra.Command, id string
 		fmt.Fprintf(k.app.stdout, "no process works on the run %s; its hold keeps %d\n", id, r.Holds)
 	}
 	fmt.Fprintf(k.app.stdout, "to continue: %s\nto put the rest back: %s\n",
-		deskLine(c, "run", "resume", id, "--yes"), deskLine(c, "run", "return", id, "--yes"))
+		resumeLine(c, id, r.Deletes(), r.Chosen), deskLine(c, "run", "return", id, "--yes"))
 	return nil
 }
 

@@ -87,11 +87,11 @@ func nextSteps(c *cobra.Command, by string, r desk.Result) []string {
 	if r.Moved > 0 && r.Left == 0 {
 		return append(steps, "all is moved; to remove its empty hold: "+deskLine(c, "run", by, r.Run, "--yes"))
 	}
-	steps = append(steps, "to continue: "+deskLine(c, "run", by, r.Run, "--yes"))
-	if by != byReturn {
-		steps = append(steps, "to put the rest back: "+deskLine(c, "run", byReturn, r.Run, "--yes"))
+	back := deskLine(c, "run", byReturn, r.Run, "--yes")
+	if by == byReturn {
+		return append(steps, "to continue: "+back)
 	}
-	return steps
+	return append(steps, "to continue: "+resumeLine(c, r.Run, r.Deletes, r.Chosen), "to put the rest back: "+back)
 }
 
 // stepWithoutHold returns the command that does the rest of a run that has no hold: what it has not

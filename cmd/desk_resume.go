@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +18,7 @@ type deskResumeCommand struct {
 	name   string
 	limits desk.Limits
 	yes    bool
+	expect int
 	allow  allowFlag
 }
 
@@ -29,6 +31,9 @@ func newDeskResume(a *app) *cobra.Command {
 		Long: `Continue a run that was stopped by its brake, by a signal or by a kill, from any machine.
 Without RUN, resume continues every run of the topology that no process works on, oldest
 first. The limits of the run still hold; those that are on the command line replace them.
+
+A discard --forever goes on to delete. It needs --expect, the number of messages that it
+has chosen, and so its name.
 
 A run that was killed may send the messages that were in flight a second time, with the
 same message-id: at most --in-flight for each kill, and the result says how many in all.
@@ -45,6 +50,7 @@ Without --yes, resume shows which runs it would continue.`,
 	for flag, none := range map[string]string{"rate": "", "ramp": "", "stop-on": "", "max-waiting": "0", "settle": "0s"} {
 		c.Flags().Lookup(flag).DefValue = none // help shows no default: a run has limits of its own
 	}
+	c.Flags().IntVar(&k.expect, "expect", 0, "go on only if the run has chosen so many messages")
 	c.Flags().BoolVar(&k.yes, "yes", false, "do it; without this flag the command only shows what it would do")
 	return c
 }
@@ -52,6 +58,9 @@ Without --yes, resume shows which runs it would continue.`,
 func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
 	if _, err := k.limits.Over(desk.SendOptions{}, c.Flags().Changed); err != nil {
 		return usageError{err}
+	}
+	if len(args) == 0 && c.Flags().Changed("expect") {
+		return usageError{errors.New("--expect is for one run; name the run")}
 	}
 	d, closeDesk, err := k.app.openRuns(c.Context(), k.name, true)
 	if err != nil {
@@ -66,7 +75,11 @@ func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	if !k.yes || len(runs) == 0 {
-		return k.app.showRuns(c, runs, "to continue them", "run", "resume")
+		next := deskLine(c, "run", byResume, "--yes")
+		if len(runs) == 1 {
+			next = resumeLine(c, runs[0].ID, runs[0].Deletes(), runs[0].Chosen)
+		}
+		return k.app.showRuns(c, runs, "to continue them: "+next)
 	}
 	return k.each(c, runs, func(r desk.Run) (desk.Result, error) { return k.resume(c, d, r) })
 }
@@ -108,7 +121,31 @@ func (k *deskResumeCommand) runs(c *cobra.Command, d *desk.Desk, args []string) 
 	return []desk.Run{r}, err
 }
 
+// agree refuses a run that deletes messages unless --expect says how many: the person who resumes
+// it may be another than the one who began it, and nothing brings them back.
+func (k *deskResumeCommand) agree(c *cobra.Command, r desk.Run) error {
+	switch counted := c.Flags().Changed("expect"); {
+	case counted && k.expect != r.Chosen:
+		return fmt.Errorf("%w: --expect is %d, but the run %s has chosen %d; nothing was moved", desk.ErrRefused,
+			k.expect, r.ID, r.Chosen)
+	case r.Deletes() && !counted:
+		return stepsError{
+			fmt.Errorf("%w: the run %s deletes %s at once, and nothing brings them back", desk.ErrRefused, r.ID,
+				text.Count(r.Chosen, "message")),
+			[]string{
+				"to delete them: " + resumeLine(c, r.ID, true, r.Chosen),
+				"to put them back: " + deskLine(c, "run", byReturn, r.ID, "--yes"),
+			},
+		}
+	default:
+		return nil
+	}
+}
+
 func (k *deskResumeCommand) resume(c *cobra.Command, d *desk.Desk, r desk.Run) (desk.Result, error) {
+	if err := k.agree(c, r); err != nil {
+		return desk.Result{}, err
+	}
 	o, err := k.limits.Over(r.Send, c.Flags().Changed)
 	if err != nil {
 		return desk.Result{}, usageError{err}
@@ -119,17 +156,24 @@ func (k *deskResumeCommand) resume(c *cobra.Command, d *desk.Desk, r desk.Run) (
 	return result, k.app.finishRun(c, byResume, r.Action, result, err)
 }
 
-// showRuns lists runs, and the command line that acts on them.
-func (a *app) showRuns(c *cobra.Command, runs []desk.Run, verb string, words ...string) error {
+// resumeLine returns the command line that resumes a run, which deletes the messages that it has
+// chosen or not.
+func resumeLine(c *cobra.Command, run string, deletes bool, chosen int) string {
+	words := []string{"run", byResume, run, "--yes"}
+	if deletes {
+		words = append(words, "--expect", strconv.Itoa(chosen))
+	}
+	return deskLine(c, words...)
+}
+
+// showRuns lists runs, and what to do with them.
+func (a *app) showRuns(c *cobra.Command, runs []desk.Run, next string) error {
 	if a.output == "json" {
 		return jsondoc.Write(a.stdout, runs)
 	}
 	if err := desk.WriteRuns(a.stdout, runs, a.screen()); err != nil || len(runs) == 0 {
 		return err
 	}
-	if len(runs) == 1 {
-		words = append(words, runs[0].ID)
-	}
-	fmt.Fprintf(a.stdout, "%s: %s\n", verb, deskLine(c, append(words, "--yes")...))
+	fmt.Fprintln(a.stdout, next)
 	return nil
 }

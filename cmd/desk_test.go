@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -281,9 +282,7 @@ func TestTheNextStepOfARunWithoutAHold(t *testing.T) {
 			newDeskEdit(&app{}), "0a1b2c3d4e5f shop.parked --body-file b --yes", parked,
 		},
 	} {
-		parent := &cobra.Command{Use: "desk"}
-		parent.AddCommand(tc.command)
-		(&cobra.Command{Use: "dlxctl"}).AddCommand(parent)
+		deskSub(tc.command)
 		if err := tc.command.ParseFlags(strings.Fields(tc.line)); err != nil {
 			t.Fatal(err)
 		}
@@ -300,9 +299,7 @@ func TestTheNextStepOfARunWithoutAHold(t *testing.T) {
 // A run that is refused once messages are in its hold says how to get them out.
 func TestTheNextStepOfARefusedRun(t *testing.T) {
 	t.Parallel()
-	parent, replay, out := &cobra.Command{Use: "desk"}, newDeskReplay(&app{}), &strings.Builder{}
-	parent.AddCommand(replay)
-	(&cobra.Command{Use: "dlxctl"}).AddCommand(parent)
+	replay, out := deskSub(newDeskReplay(&app{})), &strings.Builder{}
 	replay.SetContext(t.Context())
 	refused := fmt.Errorf("%w: no room", desk.ErrRefused)
 	for left, want := range map[int]string{
@@ -374,4 +371,59 @@ func TestResumeOfSeveralRuns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who resumes a run that deletes messages says how many: it may be another person than the one who
+// began it, and what says that a run has stopped does not say what it does.
+func TestResumeOfARunThatDeletes(t *testing.T) {
+	t.Parallel()
+	stopped := func(forever bool) desk.Run {
+		return desk.Run{ID: "r1", Action: desk.Discard, Chosen: 3, Forever: forever}
+	}
+	const steps = "\n  to delete them: dlxctl desk run resume r1 --yes --expect 3" +
+		"\n  to put them back: dlxctl desk run return r1 --yes"
+	const other = "refused: --expect is 4, but the run r1 has chosen 3; nothing was moved"
+	for name, tc := range map[string]struct {
+		forever bool
+		expect  string
+		want    string
+	}{
+		"it parks":            {},
+		"it parks a number":   {expect: "3"},
+		"it parks another":    {expect: "4", want: other},
+		"it deletes":          {forever: true, want: "refused: the run r1 deletes 3 messages at once, and nothing brings them back" + steps},
+		"it deletes a number": {forever: true, expect: "3"},
+		"it deletes another":  {forever: true, expect: "4", want: other},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, k := deskSub(newDeskResume(&app{})), deskResumeCommand{}
+			if tc.expect != "" {
+				k.expect, _ = strconv.Atoi(tc.expect)
+				if err := c.Flags().Set("expect", tc.expect); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := ""
+			if err := k.agree(c, stopped(tc.forever)); err != nil {
+				got = err.Error()
+			}
+			if got != tc.want {
+				t.Errorf("%q, not %q", got, tc.want)
+			}
+		})
+	}
+	r := desk.Result{Run: "r1", Action: desk.Discard, Chosen: 3, Left: 3, Deletes: true}
+	next := nextSteps(deskSub(newDeskDiscard(&app{})), byResume, r)
+	if len(next) == 0 || next[0] != "to continue: dlxctl desk run resume r1 --yes --expect 3" {
+		t.Errorf("a stopped one says %q", next)
+	}
+}
+
+// deskSub returns a command as one below dlxctl desk.
+func deskSub(c *cobra.Command) *cobra.Command {
+	parent := &cobra.Command{Use: "desk"}
+	parent.AddCommand(c)
+	(&cobra.Command{Use: "dlxctl"}).AddCommand(parent)
+	return c
 }

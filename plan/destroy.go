@@ -55,7 +55,7 @@ func (d desk) removal() []Change {
 			out = append(out, Change{
 				Action: Blocked, Kind: topology.KindQueue, Name: q.Name, Before: d.queues[q.Name], Label: label,
 				Stake: &q.Usage,
-				Reason: fmt.Sprintf("the run %s of the desk has not ended; send its messages with 'dlxctl desk run resume %[1]s', or give them back with 'dlxctl desk run return %[1]s'",
+				Reason: fmt.Sprintf("the run %s of the desk has not ended; 'dlxctl desk run list' shows what it does, 'dlxctl desk run resume %[1]s' goes on with that, and 'dlxctl desk run return %[1]s' gives its messages back",
 					q.Run),
 			})
 			continue

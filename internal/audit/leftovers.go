@@ -103,7 +103,8 @@ func runUnfinished() check {
 		Title: "A run of the desk has not ended",
 		Why: "The hold of a run has the messages that the run took from a dead-letter queue. When the run ends, the hold is " +
 			"deleted. The messages are safe there, and they are neither in the dead-letter queue nor with a consumer.",
-		Fix:  "Resume the run, or return it, which puts the messages back into their queue.",
+		Fix: "Return the run, which puts the messages back into their queue, or resume it, which goes on with what it does. " +
+			"Without --yes, both only show the run.",
 		Hit:  Example{Definitions: hold(`, "x-managed-by": "dlxctl/shop/desk"`)},
 		Miss: Example{Definitions: hold("")},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {

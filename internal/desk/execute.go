@@ -75,7 +75,7 @@ func (w *worker) describe(m *manifest, r Result) Result {
 	d := w.desk
 	w.record.ChosenBy, w.record.Returned = m.ChosenBy, m.back
 	r.Action, r.Queue, r.Chosen, r.Begun, r.By, r.Reason = m.Action, m.Queue, m.Chosen, m.Started, m.By, m.Reason
-	r.Parked = m.Queue == topology.ParkedName(d.Topology.Name)
+	r.Deletes, r.Parked = m.deletes(), m.Queue == topology.ParkedName(d.Topology.Name)
 	r.InDoubt = min(w.inDoubt, r.DoubledAtMost)
 	if d.By != m.By {
 		r.Continued = d.By

@@ -195,6 +195,8 @@ type Result struct {
 	Reason    string    `json:"reason,omitempty"`
 	// Direct reports that the run had no hold: there is nothing to resume or return.
 	Direct bool `json:"-"`
+	// Deletes reports that the run deletes messages, in place of parking them.
+	Deletes bool `json:"-"`
 	// Parked reports that the run chose among the parked messages.
 	Parked bool `json:"-"`
 	// Ended reports that the run has no hold any more.

@@ -113,9 +113,12 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 	return out
 }
 
+// Deletes reports whether the run deletes messages, in place of parking them.
+func (r Run) Deletes() bool { return r.Action.Kind().deletes(r.Forever) }
+
 // does names the action of the run, and whether it deletes messages.
 func (r Run) does() string {
-	if r.Action.Kind().deletes(r.Forever) {
+	if r.Deletes() {
 		return string(r.Action) + " forever"
 	}
 	return string(r.Action)

@@ -335,7 +335,7 @@ func (a *alerts) runs() {
 			"[30m])) == 0",
 		For: "30m",
 		Annotations: about("a run of dlxctl desk has not ended: {{ $labels.queue }}",
-			"It sends no messages, and those that it took out of a dead-letter queue are in its hold. dlxctl desk run list shows why; dlxctl desk run resume sends them, and dlxctl desk run return gives them back."),
+			"It sends no messages, and those that it took out of a dead-letter queue are in its hold. dlxctl desk run list shows what it does; dlxctl desk run resume goes on with that, and dlxctl desk run return gives them back."),
 	}, "severity", topology.Severities()[1])
 }
 

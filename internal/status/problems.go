@@ -440,7 +440,7 @@ func (m *maker) deskProblems() {
 			m.report(Problem{
 				Name: topology.WarnDeskRun, Queues: []string{q.Name}, Command: m.o.Command("desk", "run", "list"),
 				Text: fmt.Sprintf(
-					"no process works on the run %[1]s of the desk, and %[2]s has its messages: 'dlxctl desk run resume %[1]s --yes' sends them, 'dlxctl desk run return %[1]s' gives them back, and 'dlxctl desk run list' shows the run",
+					"no process works on the run %[1]s of the desk, and %[2]s has its messages: 'dlxctl desk run list' shows what the run does, 'dlxctl desk run resume %[1]s --yes' goes on with that, and 'dlxctl desk run return %[1]s' gives them back",
 					q.Run, q.Name),
 			})
 		case q.Role == topology.RoleParked && n > 0:

@@ -380,7 +380,7 @@ func TestDesk(t *testing.T) {
 		t.Errorf("queues (-want +got):\n%s", d)
 	}
 	problems := []string{
-		"desk-run: no process works on the run r1 of the desk, and shop.desk.r1 has its messages: 'dlxctl desk run resume r1 --yes' sends them, 'dlxctl desk run return r1' gives them back, and 'dlxctl desk run list' shows the run",
+		"desk-run: no process works on the run r1 of the desk, and shop.desk.r1 has its messages: 'dlxctl desk run list' shows what the run does, 'dlxctl desk run resume r1 --yes' goes on with that, and 'dlxctl desk run return r1' gives them back",
 		"note desk-run: the run r2 of the desk is in progress, and shop.desk.r2 has its messages: 'dlxctl desk run list' shows how far it is",
 		"note desk-parked: shop.parked has 1 message that a person parked; the broker deletes each 30 days later: 'dlxctl desk list shop.parked' shows them, and 'dlxctl desk restore' gives them back",
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -269,10 +270,10 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) (any, error) {
 
 // carryOn does what was asked with a run of the broker.
 func (p *Page) carryOn(r *http.Request, do string, run desk.Run) (any, error) {
-	if do == "resume" && run.Forever {
+	if do == "resume" && run.Deletes() {
 		return nil, refuse(http.StatusForbidden, fmt.Sprintf(
 			"the run %s deletes its messages at once, and the page deletes none; return it, or continue it with '%s'",
-			run.ID, p.Line("desk", "run", "resume", run.ID, "--yes")))
+			run.ID, p.Line("desk", "run", "resume", run.ID, "--yes", "--expect", strconv.Itoa(run.Chosen))))
 	}
 	j, engine := jobOf(run), p.engine(personOf(r))
 	j.Does = do

@@ -50,7 +50,7 @@ func TestThePageResumesNoRunThatDeletes(t *testing.T) {
 	run := map[string]any{"run": runs[0].ID}
 	got := s.post(t, http.StatusForbidden, "/api/runs/resume", run)["error"]
 	want := "the run " + runs[0].ID + " deletes its messages at once, and the page deletes none; return it, or " +
-		"continue it with 'dlxctl -f shop.yaml desk run resume " + runs[0].ID + " --yes'"
+		"continue it with 'dlxctl -f shop.yaml desk run resume " + runs[0].ID + " --yes --expect 101'"
 	if got != want {
 		t.Errorf("resume: %v\nwant %s", got, want)
 	}
