@@ -105,7 +105,10 @@ func (x *sender) hasRoom() (bool, error) {
 // openTarget creates the queue of parked messages if the run puts messages there, and waits until
 // it survives a crash of its node. It refuses what openHold does.
 func (w *worker) openTarget(ctx context.Context, m *manifest, state topology.State) error {
-	if err := w.refuseUnfinished(state, m.Queue); err != nil || !w.fillsParked(m) {
+	if err := w.refuseUnfinished(state, m.Queue); err != nil || m.deletes() { // which publishes none
+		return err
+	}
+	if err := refuseAlarm(state); err != nil || !w.fillsParked(m) {
 		return err
 	}
 	parked := w.desk.parked()

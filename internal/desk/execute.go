@@ -62,6 +62,9 @@ func (d *Desk) Execute(ctx context.Context, p Proposal, progress func(Progress))
 		if r, done, err := s.sendDirect(ctx, state, p.Looked.Looked); done {
 			return w.describe(&m, r), err
 		}
+		if err := refuseAlarm(state); err != nil {
+			return Result{}, unbegun{err}
+		}
 		if err := w.openHold(ctx, &m); err != nil {
 			return Result{}, err
 		}
@@ -302,6 +305,9 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		}
 		if err == nil {
 			err = w.refuseHarm(state, &m, has.records[recordSending] == 0)
+		}
+		if err == nil && !(m.deletes() && has.records[recordSending] > 0) {
+			err = refuseAlarm(state)
 		}
 		if err != nil {
 			return Result{Left: has.messages}, err

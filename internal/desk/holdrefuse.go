@@ -43,6 +43,18 @@ func (w *worker) refuseHarm(state topology.State, m *manifest, takes bool) error
 	return w.desk.refusePolicies(state, filled...)
 }
 
+// refuseAlarm refuses to begin, or to continue, what publishes while the broker accepts no
+// messages. The process would stand still, and a run that takes would end with an error, its
+// messages in its hold and on their way there. One that has begun before the alarm goes on after
+// it.
+func refuseAlarm(state topology.State) error {
+	if state.Alarm == "" {
+		return nil
+	}
+	return refusef("the broker accepts no messages at the moment (%s), and a run publishes each; end the alarm of the broker first",
+		state.Alarm)
+}
+
 // refuseUnfinished refuses a queue from which another run has not taken all, or to which one has
 // not given back all: what a process was moving when it died is in the hold and in the queue too
 // until that run is continued, and would be taken twice. This process has the lock of the queue: no

@@ -27,11 +27,13 @@ func TestLooksDuringAnAlarm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	runs := runsUnderAnAlarm(t, node)
 	if target.AtLeast("4.3") { // before, each queue counts for itself
 		t.Run("that passes", func(t *testing.T) { lookThroughAnAlarm(t, node) })
 		t.Run("that lasts", func(t *testing.T) { lookUnderAnAlarm(t, node) })
 	}
 	node.Alarm(t, true)
+	t.Run("runs", runs)
 	ignore := func(deadletter.Message) error { return nil }
 	for name, look := range map[string]func(context.Context, *desk.Desk) error{
 		"that is known": func(ctx context.Context, d *desk.Desk) error {
@@ -54,6 +56,46 @@ func TestLooksDuringAnAlarm(t *testing.T) {
 			}
 			t.Logf("after %s: %v", time.Since(began), err)
 		})
+	}
+}
+
+// runsUnderAnAlarm proposes runs, and stops one. The test that it returns is for the time of an
+// alarm: what publishes is refused in time, and leaves no hold. What deletes a few messages
+// publishes none.
+func runsUnderAnAlarm(t *testing.T, node *brokertest.Server) func(t *testing.T) {
+	t.Helper()
+	s, all := newUnfiledOn(t, node.VHost(t), "classic", 3) // without a delivery limit
+	stopped, _ := newUnfiledOn(t, node.VHost(t), "classic", 3)
+	run := takenBy(t, unfiled(t, stopped.target).Holding(), choosing(t, 1), 1)
+	discard := func(d *desk.Desk, forever bool) func(context.Context) (desk.Result, error) {
+		p, err := d.Propose(t.Context(), desk.Request{Action: desk.Discard, Queue: "dlq", Forever: forever})
+		if err != nil || len(p.Refusals) > 0 {
+			t.Fatal(p.Refusals, err)
+		}
+		return func(ctx context.Context) (desk.Result, error) { return d.Execute(ctx, p, nil) }
+	}
+	refused := map[string]func(context.Context) (desk.Result, error){
+		"parks":                discard(unfiled(t, s.target), false),
+		"deletes, with a hold": discard(unfiled(t, s.target).Holding(), true),
+		"resumed": func(ctx context.Context) (desk.Result, error) {
+			return stopped.desk.Resume(ctx, run, nil, nil)
+		},
+	}
+	deletes := discard(unfiled(t, s.target), true)
+	return func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		for name, does := range refused {
+			if r, err := does(ctx); !errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), "end the alarm") {
+				t.Errorf("%s: %+v, %v", name, r, err)
+			}
+		}
+		if run := s.onlyRun(t); run != "" {
+			t.Errorf("the run %s has a hold", run)
+		}
+		if r, err := deletes(ctx); err != nil || r.Moved != len(all) {
+			t.Errorf("deletes few: %+v, %v", r, err)
+		}
 	}
 }
 

@@ -47,7 +47,11 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 			}
 		}
 		m.Goes, m.Bytes = has.queues, has.bytes
-		if err := w.refuseDroppingNow(ctx, &m, m.Goes, m.Bytes); err != nil {
+		err = w.refuseDroppingNow(ctx, &m, m.Goes, m.Bytes)
+		if err == nil {
+			err = refuseAlarm(*d.last.Load())
+		}
+		if err != nil {
 			return Result{Left: has.messages}, err
 		}
 		m.Send = SendOptions{InFlight: returnWindow}
