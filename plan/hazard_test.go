@@ -21,6 +21,10 @@ func TestDeletingADeadLetterTarget(t *testing.T) {
 		more["x-queue-type"] = "classic"
 		return topology.Queue{Name: "foreign", Durable: true, Arguments: more}
 	}
+	kept := topology.Queue{Name: "kept", Durable: true, Arguments: args{
+		"x-queue-type": "quorum", "x-dead-letter-exchange": "e", "x-dead-letter-strategy": "at-least-once",
+		"x-overflow": "reject-publish",
+	}}
 	policy := topology.Policy{
 		Name: "dead", Pattern: "^foreign$", ApplyTo: "queues",
 		Definition: topology.Arguments{"dead-letter-exchange": "e"},
@@ -42,6 +46,24 @@ func TestDeletingADeadLetterTarget(t *testing.T) {
 				"delete queue q loses-messages drops-routing", "delete exchange e loses-messages drops-routing",
 			},
 			reason: "without it, what dies in foreign is lost",
+		},
+		"an exchange, at least once": {
+			have: host(e, kept, q, toQ),
+			changes: []string{
+				"delete binding e -> q loses-messages drops-routing",
+				"delete queue q loses-messages drops-routing", "delete exchange e loses-messages drops-routing",
+			},
+			reason: "without it, what dies in kept stays there, invisible to consumers, and counts against its length",
+		},
+		"an exchange, at least once, which a policy ends": {
+			have: host(e, kept, q, toQ), policies: []topology.Policy{{
+				Name: "drops", Pattern: "^kept$", ApplyTo: "queues", Definition: topology.Arguments{"overflow": "drop-head"},
+			}},
+			changes: []string{
+				"delete binding e -> q loses-messages drops-routing",
+				"delete queue q loses-messages drops-routing", "delete exchange e loses-messages drops-routing",
+			},
+			reason: "without it, what dies in kept is lost",
 		},
 		"an exchange, by a policy of others": {
 			have: host(e, foreign(args{}), q, toQ), policies: []topology.Policy{policy},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
@@ -262,21 +263,51 @@ func endangered(p *Plan) {
 	if !slices.ContainsFunc(p.Changes, deletes) {
 		return
 	}
-	ways := waysOfDeadLetters(p.present().after(nil), p.present().after(p.Changes))
+	then := p.present().after(p.Changes)
+	ways := waysOfDeadLetters(p.present().after(nil), then)
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		if !deletes(*c) {
 			continue
 		}
-		if names := ways.of(*c, topology.LosesMessages); len(names) > 0 {
-			c.endanger(topology.LosesMessages, "what dies in "+text.Some(names)+" is lost")
+		if queues := ways.of(*c, topology.LosesMessages); len(queues) > 0 {
+			c.endanger(topology.LosesMessages, then.undelivered(queues))
 		}
-		if names := ways.of(*c, topology.DropsRouting); len(names) > 0 && c.Kind == topology.KindBinding {
+		if names := sortedNames(ways.of(*c, topology.DropsRouting)); len(names) > 0 && c.Kind == topology.KindBinding {
 			c.endanger(topology.DropsRouting, fmt.Sprintf("what dies in %s goes to %s, as %s to this topology",
 				text.Some(names), text.Name(topology.UnroutableName(p.Topology)),
 				text.Choose(len(names), "the queue still dead-letters", "the queues still dead-letter")))
 		}
 	}
+}
+
+// undelivered says what becomes of what dies in queues once it reaches no queue.
+func (w world) undelivered(queues []topology.Queue) string {
+	losing := slices.DeleteFunc(slices.Clone(queues), w.keepsDead)
+	keeping := slices.DeleteFunc(slices.Clone(queues), func(q topology.Queue) bool { return !w.keepsDead(q) })
+	var ends []string
+	if len(losing) > 0 {
+		ends = append(ends, "what dies in "+text.Some(sortedNames(losing))+" is lost")
+	}
+	if len(keeping) > 0 {
+		ends = append(ends, "what dies in "+text.Some(sortedNames(keeping))+
+			" stays there, invisible to consumers, and counts against its length")
+	}
+	return strings.Join(ends, ", and ")
+}
+
+// keepsDead reports whether a queue keeps what dies in it for as long as that reaches no queue. The
+// broker counts it among the messages of the queue, not as ready, and against x-max-length (3.10.8,
+// 4.0.5 and 4.3.6, measured).
+func (w world) keepsDead(q topology.Queue) bool {
+	return atLeastOnce(w.policies.WithPolicies(q, w.policy(q)))
+}
+
+// sortedNames returns the names of queues for a sentence, sorted.
+func sortedNames(queues []topology.Queue) []string {
+	names := text.Each(queues, func(q topology.Queue) string { return text.Name(q.Name) })
+	slices.Sort(names)
+	return names
 }
 
 // endanger adds a hazard to a deletion.
@@ -290,8 +321,8 @@ func (c *Change) endanger(h topology.Hazard, without string) {
 // wayOut is what dead letters come through today and not once a plan is carried out.
 type wayOut struct {
 	route
-	hazard topology.Hazard // empty: they still have somewhere to go
-	queues []string        // which dead-letter there
+	hazard topology.Hazard  // empty: they still have somewhere to go
+	queues []topology.Queue // which dead-letter there
 }
 
 // waysOut are the ways of dead letters, by where queues dead-letter to.
@@ -315,7 +346,7 @@ func waysOfDeadLetters(now, then world) waysOut {
 		// What leaves a retry queue for a queue that is gone is to go to the unroutable queue.
 		work := now.resolver.queueLabel(q.Name, topology.RoleWork).Role == topology.RoleWork
 		if w := out[to]; work || w.hazard == topology.LosesMessages {
-			w.queues = append(w.queues, text.Name(q.Name))
+			w.queues = append(w.queues, stays)
 		}
 	}
 	return out
@@ -341,13 +372,12 @@ func wayTo(to target, now, then world) *wayOut {
 }
 
 // of returns the queues whose dead letters come through what c takes away, and have this hazard.
-func (w waysOut) of(c Change, h topology.Hazard) []string {
-	var out []string
+func (w waysOut) of(c Change, h topology.Hazard) []topology.Queue {
+	var out []topology.Queue
 	for _, way := range w {
 		if way.hazard == h && way.has(c) {
 			out = append(out, way.queues...)
 		}
 	}
-	slices.Sort(out)
 	return out
 }
