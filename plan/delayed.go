@@ -33,7 +33,7 @@ func (r *orphans) delays() {
 			Action: Blocked, Kind: topology.KindQueue, Name: topology.IntakeQueueName(r.want.Name, name),
 			Before: intakes[name],
 			Label:  topology.Label{Role: topology.RoleFailed, Delay: name},
-			Reason: fmt.Sprintf("the delay %s is to be removed, and %s for it; keep it in the file, let publishers stop, and remove it once 'dlxctl status' has counted none for 10 seconds",
+			Reason: fmt.Sprintf("the delay %s is to be removed, and %s for it; keep it in the file and a processor running, let publishers stop, and remove it once 'dlxctl status' has counted none for 10 seconds",
 				text.Name(name), text.Choose(n, "1 message waits", fmt.Sprintf("%d messages wait", n))),
 		})
 	}

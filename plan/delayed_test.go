@@ -51,6 +51,9 @@ func TestDelaysAreRemovedEmpty(t *testing.T) {
 		if q.Label.Delay == "" {
 			continue
 		}
+		if p := f.planFor(plan.Nothing(long), q.Name); p.Count(plan.Blocked) != 1 {
+			t.Errorf("destroy with a message in %s: %s", q.Name, text(t, p))
+		}
 		p := f.planFor(none, q.Name)
 		if p.Count(plan.Blocked) != 1 || !strings.Contains(text(t, p), "the delay shop.later is to be removed, and 1 message waits for it") {
 			t.Errorf("with a message in %s: %s", q.Name, text(t, p))
