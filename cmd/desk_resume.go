@@ -79,7 +79,7 @@ func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
 		if len(runs) == 1 {
 			next = resumeLine(c, runs[0].ID, runs[0].Deletes(), runs[0].Chosen)
 		}
-		return k.app.showRuns(c, runs, "to continue them: "+next)
+		return k.app.showRuns(runs, "to continue them: "+next)
 	}
 	return k.each(c, runs, func(r desk.Run) (desk.Result, error) { return k.resume(c, d, r) })
 }
@@ -167,7 +167,7 @@ func resumeLine(c *cobra.Command, run string, deletes bool, chosen int) string {
 }
 
 // showRuns lists runs, and what to do with them.
-func (a *app) showRuns(c *cobra.Command, runs []desk.Run, next string) error {
+func (a *app) showRuns(runs []desk.Run, next string) error {
 	if a.output == "json" {
 		return jsondoc.Write(a.stdout, runs)
 	}

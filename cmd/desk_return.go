@@ -50,7 +50,7 @@ func (k *deskReturnCommand) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	if !k.yes {
-		return k.app.showRuns(c, []desk.Run{r}, "to put back what it holds: "+deskLine(c, "run", byReturn, r.ID, "--yes"))
+		return k.app.showRuns([]desk.Run{r}, "to put back what it holds: "+deskLine(c, "run", byReturn, r.ID, "--yes"))
 	}
 	w := k.app.watchRun(c.Context(), desk.Restore)
 	result, err := d.Return(c.Context(), r.ID, w.progress)

@@ -306,7 +306,7 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		if err == nil {
 			err = w.refuseHarm(state, &m, has.records[recordSending] == 0)
 		}
-		if err == nil && !(m.deletes() && has.records[recordSending] > 0) {
+		if err == nil && (!m.deletes() || has.records[recordSending] == 0) {
 			err = refuseAlarm(state)
 		}
 		if err != nil {

@@ -83,6 +83,7 @@ func runsUnderAnAlarm(t *testing.T, node *brokertest.Server) func(t *testing.T) 
 	}
 	deletes := discard(unfiled(t, s.target), true)
 	return func(t *testing.T) {
+		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		for name, does := range refused {

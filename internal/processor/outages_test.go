@@ -191,10 +191,10 @@ func TestWhatIsMissingIsLookedForWithPauses(t *testing.T) {
 	for what, look := range map[string]func(context.Context){
 		"a queue": (&unavailable{failedQueue: &failedQueue{Processor: o.Processor}}).watch,
 		"a changed file": func(ctx context.Context) {
-			none, processors := "", func() ([]Processor, error) { return []Processor{*o.Processor}, nil }
-			s := Supervisor{Log: o.Log, active: &none, Read: func() (Snapshot, error) {
-				return Snapshot{Content: "new", Processors: processors}, nil
-			}}
+			s := Supervisor{
+				Log: o.Log, active: new(string), tried: &Snapshot{Content: "new"}, wanted: []Processor{*o.Processor},
+				Read: func() (Snapshot, error) { return Snapshot{Content: "new"}, nil },
+			}
 			for wait.For(ctx, watchTime) == nil {
 				_ = s.look(ctx) // it fails
 			}

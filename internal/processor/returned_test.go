@@ -64,12 +64,12 @@ func (s *stage) monitored(t *testing.T, file topology.Compiled) (totals func() m
 	return p.Monitor.Totals, run(t, p)
 }
 
-// buried takes n messages out of a dead-letter queue.
-func (s *stage) buried(t *testing.T, queue string, n int) []amqp091.Delivery {
+// buried takes n messages out of the dead-letter queue.
+func (s *stage) buried(t *testing.T, n int) []amqp091.Delivery {
 	t.Helper()
 	var all []amqp091.Delivery
 	for range n {
-		all = append(all, s.bury(t, queue))
+		all = append(all, s.bury(t, "work.dead"))
 	}
 	return all
 }
@@ -100,7 +100,7 @@ func TestFewerTiersThanTheProcessorHas(t *testing.T) {
 					})
 				}
 				seen := map[string]bool{}
-				for _, m := range s.buried(t, "work.dead", n) {
+				for _, m := range s.buried(t, n) {
 					seen[m.MessageId] = true
 					got := fmt.Sprintln(m.RoutingKey, m.Headers["count"], m.Headers["retry-attempts"],
 						m.Headers["retry-reason"], m.Headers["retry-routing-key"], m.Headers["retry-exchange"],
@@ -167,7 +167,7 @@ func TestEveryCountThatNoTierHasComesBack(t *testing.T) {
 			s.publish(t, "shop.quick.dlx", "order.placed", amqp091.Publishing{MessageId: "without an address"})
 			totals, stop := s.monitored(t, s.topology)
 			var ids []string
-			for _, m := range s.buried(t, "work.dead", len(counts)+1) {
+			for _, m := range s.buried(t, len(counts)+1) {
 				ids = append(ids, m.MessageId)
 				if m.Headers["count"] != int32(-1) {
 					t.Errorf("a dead letter has count=%v", m.Headers["count"])

@@ -79,7 +79,7 @@ func TestAWatchedCountHeaderChanges(t *testing.T) {
 	replace(strings.Replace(s.file, "name: shop", "name: shop\ncountHeader: tries", 1))
 	log.keeps(t, "countHeader changes from count to tries")
 	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "new"})
-	for _, m := range s.buried(t, "work.dead", 2) {
+	for _, m := range s.buried(t, 2) {
 		if m.Headers["count"] != int32(-1) || m.Headers["retry-attempts"] != int64(3) {
 			t.Errorf("%s is dead with %v", m.MessageId, m.Headers)
 		}
@@ -130,7 +130,7 @@ func TestATopologyWaitsForItsOwnApply(t *testing.T) {
 		strings.Replace(mail, "none", "quick", 1))
 	log.says(t, `keeping the previous ones" error="topology \"mail\": `)
 	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "not retried"})
-	s.buried(t, "work.dead", 1)
+	s.buried(t, 1)
 	replace(s.file)
 	log.says(t, `files changed and are in effect" topologies_changed=1`)
 	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "retried"})
