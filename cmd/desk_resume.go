@@ -153,6 +153,7 @@ func (k *deskResumeCommand) resume(c *cobra.Command, d *desk.Desk, r desk.Run) (
 	w := k.app.watchRun(c.Context(), r.Action)
 	result, err := d.Resume(c.Context(), r.ID, &o, w.progress)
 	w.finish()
+	result.Deletes, result.Chosen = r.Deletes(), r.Chosen // one that is refused does not say it
 	return result, k.app.finishRun(c, byResume, r.Action, result, err)
 }
 

@@ -40,6 +40,8 @@ type brake struct {
 	listened []string
 	// lost is called with why conn has ended, unless close has ended it.
 	lost func(why error)
+	// begun is closed when the run begins to send, and over when it is over, or does not begin.
+	begun, over chan struct{}
 	// echoes are the queues whose failures only the echo hears.
 	echoes []string
 	idle   []string // see noteIdle
@@ -69,7 +71,8 @@ func (s *session) listen(
 		return nil, nil //nolint:nilnil // a nil brake is a brake
 	}
 	b := &brake{
-		run: m.Run, reader: d.Reader, heard: heard, lost: lost, seen: map[string]bool{}, deaf: map[string]string{},
+		run: m.Run, reader: d.Reader, heard: heard, lost: lost, begun: make(chan struct{}), over: make(chan struct{}),
+		seen: map[string]bool{}, deaf: map[string]string{},
 	}
 	if len(m.Listen) > 0 {
 		var err error
@@ -110,7 +113,11 @@ func (s *session) listenBack(ctx context.Context, b *brake, waiting func(string)
 			b.deaf[queue] = "its dead letters do not come back to " + text.Name(m.Queue)
 		}
 	}
-	b.echo, err = s.startEcho(ctx, state, b.listened, waiting, b.cameBack)
+	longest := idleTime
+	if len(b.echoes) == 0 || len(m.Send.Ramp) == 0 {
+		longest = 0 // no batch waits for what is heard there
+	}
+	b.echo, err = s.startEcho(ctx, state, b, longest, waiting)
 	return err
 }
 
@@ -123,7 +130,7 @@ func (b *brake) cameBack(f failures) {
 	}
 	b.mu.Unlock()
 	if more {
-		b.heard(b.count())
+		b.tell()
 	}
 }
 
@@ -229,8 +236,17 @@ func (b *brake) hear() {
 			return
 		}
 		if d.Headers[deadletter.HeaderRun] == b.run && b.note(d) {
-			b.heard(b.count())
+			b.tell()
 		}
+	}
+}
+
+// tell tells the run how many messages have failed so far, once it has begun.
+func (b *brake) tell() {
+	select {
+	case <-b.begun:
+		b.heard(b.count())
+	case <-b.over:
 	}
 }
 
@@ -308,6 +324,7 @@ func (b *brake) close() {
 	if b == nil {
 		return
 	}
+	close(b.over)
 	if b.echo != nil {
 		b.echo.end()
 	}
@@ -321,9 +338,9 @@ func (b *brake) close() {
 }
 
 // unheard stops the run, as nothing would stop it any more when messages fail again. One that has
-// sent all ends as it would, and its result says what was not heard.
+// sent all, or that no failure could stop, goes on, and its result says what was not heard.
 func (x *sender) unheard(why error) {
-	if !x.pacer.sentAll() {
+	if !x.pacer.sentAll() && x.pacer.stops() {
 		x.cancel(why)
 	}
 }

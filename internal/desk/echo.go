@@ -61,19 +61,19 @@ type failures struct {
 	why, key string // of the last one
 }
 
-// startEcho starts to hear what comes back. A run with a ramp waits while others keep it from
-// finding out what had come back before, see patient.
+// startEcho starts to hear for a brake what comes back. It waits for so long at most while others
+// keep it from finding out what had come back before, see patient.
 func (s *session) startEcho(
-	ctx context.Context, state topology.State, listened []string, waiting func(string), heard func(failures),
+	ctx context.Context, state topology.State, b *brake, longest time.Duration, waiting func(string),
 ) (*echo, error) {
-	e := &echo{session: s, listened: listened, heard: heard, looks: -1, end: func() {}}
+	e := &echo{session: s, listened: b.listened, heard: b.cameBack, looks: -1, end: func() {}}
 	t, err := termsOf(state, s.manifest.Queue)
 	switch {
 	case err != nil:
 	case t.queue.Type() == topology.Stream:
 		e.deafen("it is a stream")
 	case s.resumed: // what came back before is not a failure of this process
-		if err := e.lookBefore(ctx, waiting); err != nil {
+		if err := e.lookBefore(ctx, longest, waiting); err != nil {
 			return nil, err
 		}
 	default:
@@ -98,11 +98,7 @@ func (s *session) startEcho(
 }
 
 // lookBefore counts the messages of the run that came back before this process.
-func (e *echo) lookBefore(ctx context.Context, waiting func(string)) error {
-	longest := idleTime
-	if len(e.session.manifest.Send.Ramp) == 0 {
-		longest = 0 // no batch waits for what is heard
-	}
+func (e *echo) lookBefore(ctx context.Context, longest time.Duration, waiting func(string)) error {
 	busy := patient(ctx, longest, waiting, func() (busy string) {
 		var found failures
 		found, busy = e.look(ctx, true)

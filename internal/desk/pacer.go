@@ -216,6 +216,13 @@ func (p *pacer) sentAll() bool {
 	return p.sent >= p.messages
 }
 
+// stops reports whether the run may still stop because messages fail again.
+func (p *pacer) stops() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.o.StopFailures > 0 || p.o.StopShare > 0 || p.batch < len(p.o.Ramp)
+}
+
 // inFlight returns how many messages are admitted and not sent.
 func (p *pacer) inFlight() int {
 	p.mu.Lock()

@@ -215,7 +215,7 @@ func (r *room) overflows(goes map[string]int) (out []string) {
 			out = append(out, fmt.Sprintf("queue %s dead-letters its oldest messages %s: what does not fit fails again",
 				text.Name(queue), room))
 		case policy.RejectPublishDLX:
-			out = append(out, fmt.Sprintf("queue %s dead-letters what it refuses %s: the run stops at the first that does not fit, which then is a dead letter too",
+			out = append(out, fmt.Sprintf("queue %s dead-letters what it refuses %s: the run stops at the first that does not fit; it, and what is on its way then, are dead letters too",
 				text.Name(queue), room))
 		}
 	}

@@ -86,7 +86,7 @@ func TestAReplayIsRefusedWhereTheTargetDrops(t *testing.T) {
 		},
 		"reject-publish-dlx": {
 			args: amqp091.Table{"x-max-length": 5, "x-overflow": "reject-publish-dlx", "x-dead-letter-exchange": "shop.dead"},
-			note: "and has room for 5 more, not for 30: the run stops at the first that does not fit, which then is a dead letter too",
+			note: "and has room for 5 more, not for 30: the run stops at the first that does not fit; it, and what is on its way then, are dead letters too",
 		},
 		"reject-publish-dlx on a quorum queue": {
 			args: amqp091.Table{"x-queue-type": "quorum", "x-max-length": 5}, kind: "policies",

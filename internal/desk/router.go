@@ -339,6 +339,8 @@ func (r *router) toWork(p amqp091.Publishing, facts deadletter.Facts) relay.Move
 // queueOf returns the queue to which a move leads, and to no other. Empty is unknown.
 func (r *router) queueOf(m relay.Move) string {
 	switch {
+	case m.Exchange == "" && (m.Message.Headers[topology.CC] != nil || m.Message.Headers[topology.BCC] != nil):
+		return ""
 	case m.Exchange == "":
 		return m.Key
 	case m.Exchange == topology.ReturnExchangeName(r.worker.desk.Topology.Name):

@@ -116,17 +116,17 @@ func (s *session) newSender(
 
 // startBrake begins to listen for failures. The caller closes the brake.
 func (x *sender) startBrake(ctx context.Context) (err error) {
-	ready := make(chan struct{})
-	heard := func(n int) { <-ready; x.failedAgain(n) }
-	if x.brake, err = x.listen(ctx, x.pacer.pause, heard, x.unheard); err != nil {
+	if x.brake, err = x.listen(ctx, x.pacer.pause, x.failedAgain, x.unheard); err != nil {
 		return err
 	}
-	if x.brake != nil && x.brake.conn != nil { // it has read the virtual host, with the lock
+	x.pacer.pause("")
+	if x.pacer.brake = x.brake; x.brake == nil {
+		return nil
+	}
+	if x.brake.conn != nil { // it has read the virtual host, with the lock
 		x.read = time.Now()
 	}
-	x.pacer.pause("")
-	x.pacer.brake = x.brake
-	close(ready)
+	close(x.brake.begun)
 	return nil
 }
 
