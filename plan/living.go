@@ -15,13 +15,21 @@ import (
 // failed queue, the tiers and the exchanges that its rejected messages go through, its address
 // on the exchanges that return messages and pick dead-letter queues, and its dead-letter queue.
 // The key of a binding is its identity. For a queue that does not belong to the topology it
-// gives nothing.
+// gives nothing, but for one that a service declared and whose failures go by this topology, as an
+// earlier file had it.
 //
 // The objects are found by following the messages, on what the broker has: a queue that was
 // made from an earlier file may use a backoff that the file no longer has.
 func Plane(topologyName string, state topology.State, queue string) map[topology.Key]bool {
+	mark := topology.OwnerMark(topologyName)
+	route := func(b topology.Binding) bool {
+		return b.Source == topology.FailedExchangeName(topologyName) && b.Key == topology.AddressKey(queue) &&
+			b.Arguments[topology.ArgManagedBy] == mark
+	}
 	for _, q := range state.Have.Queues {
-		if q.Name == queue && q.Arguments[topology.ArgManagedBy] == topology.OwnerMark(topologyName) {
+		_, marked := topology.Owner(q.Arguments)
+		if q.Name == queue && (q.Arguments[topology.ArgManagedBy] == mark ||
+			!marked && slices.ContainsFunc(state.Have.Bindings, route)) {
 			return planeOf(topologyName, state, queue)
 		}
 	}

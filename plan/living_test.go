@@ -37,6 +37,17 @@ func TestLegacyQueueOfTheTopology(t *testing.T) {
 			}
 		}
 	}
+	declared := func(s *topology.State) {
+		for i, q := range s.Have.Queues {
+			if q.Name == "billing" {
+				s.Have.Queues[i].Arguments = q.Arguments.Without(topology.ArgManagedBy)
+			}
+		}
+		way := topology.Key{Kind: topology.KindExchange, Name: "shop.failed"}
+		if plane := plan.Plane("shop", *s, "billing"); !plane[way] {
+			t.Errorf("without the mark the queue needs %v", plane)
+		}
+	}
 	for name, tc := range map[string]struct {
 		had, want string
 		edit      func(*topology.State)
@@ -48,13 +59,11 @@ func TestLegacyQueueOfTheTopology(t *testing.T) {
 		},
 		"it lives, and a service declared it": {
 			had: shopFile(standard, before), want: shopFile(standard, after),
-			edit: func(s *topology.State) {
-				for i, q := range s.Have.Queues {
-					if q.Name == "billing" {
-						s.Have.Queues[i].Arguments = q.Arguments.Without(topology.ArgManagedBy)
-					}
-				}
-			},
+			edit: declared,
+		},
+		"it lives, a service declared it, and it had another backoff": {
+			had: shopFile(slow, strings.Replace(before, "standard", "slow", 1)), want: shopFile(standard, after),
+			edit: declared, deleted: []string{"update queue billing"}, warning: "retired-backoff",
 		},
 		"it lives, and had another backoff": {
 			had: shopFile(slow, strings.Replace(before, "standard", "slow", 1)), want: shopFile(standard, after),

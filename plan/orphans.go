@@ -162,7 +162,7 @@ func (r *orphans) warnOfUnroutable(queues []string) {
 		return
 	}
 	n := len(queues)
-	r.warn(topology.WarnRetiredAddress, fmt.Sprintf(
+	r.warn(topology.WarnUnroutableRetries, fmt.Sprintf(
 		"%s %s deleted, and failed messages of %s may still be waiting for a retry: they go to %s; to have them retried first, keep %s without bindings until the retries are done",
 		text.Some(queues), text.Choose(n, "is", "are"), text.Choose(n, "it", "them"),
 		text.Name(topology.UnroutableName(r.want.Name)), text.Choose(n, "the queue", "the queues")))

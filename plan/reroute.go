@@ -145,7 +145,7 @@ func legacyRoutes(want topology.Compiled, state topology.State, at foundIn) []to
 			_, inFile := want.Backoff(backoff)
 			return backoff != topology.NoBackoff && !inFile
 		})
-		if !alive || !marked || owner != want.Name || !orphaned {
+		if !alive || marked && owner != want.Name || !orphaned {
 			continue
 		}
 		i := slices.IndexFunc(want.Bindings, func(b topology.Binding) bool {

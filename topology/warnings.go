@@ -53,6 +53,8 @@ const (
 	WarnStillBound = "still-bound"
 	// WarnUnknownArgument: RabbitMQ does not know an argument of the queue.
 	WarnUnknownArgument = "unknown-argument"
+	// WarnUnroutableRetries: a queue is deleted, and failed messages of it may wait for a retry.
+	WarnUnroutableRetries = "unroutable-retries"
 	// WarnUnusedBackoff: no queue has the backoff.
 	WarnUnusedBackoff = "unused-backoff"
 )
