@@ -116,7 +116,7 @@ func (o *outages) forget(ctx context.Context, q *deliveries, now time.Time) {
 // anew, as it may come again: its outage is over. The caller holds the lock.
 func (o *outages) deleted(ctx context.Context, q *deliveries, now time.Time) (forgotten bool) {
 	if _, named := o.Topology.WorkQueue(q.work.Name); named {
-		q.window, q.seen = retry.NewWindow(*q.backoff.Outage, broker.Tick, now), now
+		q.window, q.seen, q.blind = retry.NewWindow(*q.backoff.Outage, broker.Tick, now), now, false
 		return false
 	}
 	o.forget(ctx, q, now)
@@ -244,7 +244,7 @@ func (o *outages) count(ctx context.Context, counted map[string]management.Deliv
 		q.processors = max(1, failed.Consumers)
 		q.window.Count(retry.Statistics{
 			Delivered: s.Delivered, Acknowledged: s.Acknowledged,
-			Told: failed.Published, Share: shares[name], Processors: q.processors, Counted: failed.Delivered > 0,
+			Told: failed.Published, Share: shares[name], Processors: q.processors, Consumed: failed.Delivered,
 		}, now)
 		q.see(ctx, o.Log)
 		if _, known := o.due[q.backoff.Name]; !known { // what previous processors have put there

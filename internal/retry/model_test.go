@@ -134,7 +134,7 @@ func (w *world) count(p *worker) {
 	p.acked, p.told = seen(w.acked, p.acked), seen(w.told, p.told)
 	p.Count(retry.Statistics{
 		Delivered: int64(p.acked) + 1, Acknowledged: int64(p.acked), Told: int64(p.told), Share: 1,
-		Processors: int64(len(w.workers)), Counted: true,
+		Processors: int64(len(w.workers)), Consumed: int64(p.told) + 1,
 	}, w.time())
 }
 

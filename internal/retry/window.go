@@ -30,9 +30,10 @@ type Statistics struct {
 	Share float64
 	// Processors is how many consumers the failed queue has.
 	Processors int64
-	// Counted says that it has delivered any, as far as the broker counts. While none is, the broker
-	// may keep no statistics, which would show no outage.
-	Counted bool
+	// Consumed is how many messages it has delivered. While the broker counts none, it may keep no
+	// statistics, which would show no outage. The broker collects them at its own pace: those with
+	// the same number may be the same.
+	Consumed int64
 }
 
 // Window is what one processor knows about the last deliveries of a work queue: those that failed
@@ -126,7 +127,7 @@ func (w *Window) Count(s Statistics, now time.Time) {
 	}
 	first := w.read.IsZero()
 	switch {
-	case !s.Counted:
+	case s.Consumed == 0:
 		w.clear = time.Time{}
 	case w.clear.IsZero(), now.Sub(w.read) > staleSteps*w.step:
 		w.clear = now

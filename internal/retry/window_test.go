@@ -22,7 +22,7 @@ type feed struct {
 // newFeed returns one whose window has got its first statistics, as at the start of a processor.
 func newFeed(processors int64) *feed {
 	f := &feed{now: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
-	f.s = retry.Statistics{Processors: processors, Counted: true, Delivered: 7, Acknowledged: 5}
+	f.s = retry.Statistics{Processors: processors, Consumed: 1, Delivered: 7, Acknowledged: 5}
 	f.Window = retry.NewWindow(topology.Outage{Failing: 0.8, Of: 50}, step, f.now)
 	f.Count(f.s, f.now)
 	return f
@@ -40,6 +40,7 @@ func (f *feed) step(failed, before, acknowledged int) retry.State {
 	}
 	f.s.Acknowledged += int64(acknowledged)
 	f.s.Delivered += int64(failed + acknowledged)
+	f.s.Consumed++
 	f.now = f.now.Add(step)
 	f.Count(f.s, f.now)
 	return f.known()
@@ -296,7 +297,7 @@ func TestWindowOfAQueueThatIsNotCounted(t *testing.T) {
 				again(40, 0)
 			}
 			for range 10 {
-				again(100, 90)
+				again(100, 30)
 				if state := f.known(); state != unknown || f.Out() || !f.Uncounted() {
 					t.Fatalf("state %d, in outage %t, not counted %t", state, f.Out(), f.Uncounted())
 				}
@@ -310,12 +311,31 @@ func TestWindowOfAQueueThatIsNotCounted(t *testing.T) {
 	}
 }
 
+// A broker that collects statistics each minute, of each channel at another time, lacks nothing.
+func TestWindowOfStatisticsThatAreCollectedSeldom(t *testing.T) {
+	t.Parallel()
+	f := newFeed(1)
+	for n := range 120 {
+		switch f.Failed(retry.Evidence{Failed: true, Delivered: true, Previous: f.now.Add(-2 * step)}); n % 12 {
+		case 6:
+			f.s.Consumed += 12
+		case 11:
+			f.s.Delivered, f.s.Acknowledged = f.s.Delivered+112, f.s.Acknowledged+100
+		}
+		f.now = f.now.Add(step)
+		if f.Count(f.s, f.now); f.Uncounted() {
+			t.Fatalf("after %d readings what consumers get is not counted", n)
+		}
+	}
+}
+
 // An outage whose deliveries are counted late is known, and one of messages that have waited in the
 // failed queue for long, or expire in their work queue.
 func TestWindowOfAQueueThatIsCounted(t *testing.T) {
 	t.Parallel()
 	for name, e := range map[string]retry.Evidence{
-		"late": {Failed: true, Delivered: true}, "old": {Failed: true, Delivered: true}, "expired": {Failed: true},
+		"late": {Failed: true, Delivered: true}, "later": {Failed: true, Delivered: true},
+		"old": {Failed: true, Delivered: true}, "expired": {Failed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -329,8 +349,11 @@ func TestWindowOfAQueueThatIsCounted(t *testing.T) {
 				for range 60 {
 					f.Failed(e)
 				}
-				if name == "late" && n >= 3 {
+				switch {
+				case name == "late" && n >= 3, name == "later" && n > 10:
 					f.s.Delivered += 60
+				case name == "later" && n == 10:
+					f.s.Delivered += 60 * 8
 				}
 				f.step(0, 0, 0)
 			}
