@@ -406,13 +406,17 @@ func (a *alerts) named() []topology.WorkQueue {
 // anyQueue chooses all work queues.
 func anyQueue(topology.WorkQueue) bool { return true }
 
-// worst returns the worst severity of some work queues.
+// worst returns the worst severity of some work queues. Without any it is the one that a queue has
+// by default, as what a delay needs is not less urgent.
 func (a *alerts) worst(of func(topology.WorkQueue) bool) string {
-	worst := len(topology.Severities()) - 1
+	worst := len(topology.Severities())
 	for _, w := range a.t.WorkQueues {
 		if i := slices.Index(topology.Severities(), w.Severity); i >= 0 && of(w) {
 			worst = min(worst, i)
 		}
+	}
+	if worst == len(topology.Severities()) {
+		return topology.SeverityTicket
 	}
 	return topology.Severities()[worst]
 }

@@ -216,6 +216,6 @@ func (a *alerts) held() {
 			a.selector("dlxctl_held_messages", "topology", a.t.Name) + "[5m])) > 0",
 		For: "1m",
 		Annotations: about("{{ $labels.queue }} holds messages that cannot be moved on",
-			"About {{ $value }}, reason {{ $labels.reason }}. The log of dlxctl process names each one. Other messages are moved."),
+			"About {{ $value }}, reason {{ $labels.reason }}. The log of dlxctl process says why. Messages that can be moved are moved."),
 	}, "severity", byDay(a.worst(anyQueue)))
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/generate"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Of a file that manages no queue, as import writes it, apply creates no queue whose metrics could
@@ -33,9 +34,13 @@ exchanges: [{name: events, type: topic}]
 delays: [{name: shop.later, to: events}]
 `)
 	for _, r := range generate.Alerts(compiled, generate.AlertOptions{VHost: "/"}).Groups[0].Rules {
-		if r.Alert == "DlxctlBrokerBlocked" {
-			return
+		if r.Alert != "DlxctlBrokerBlocked" {
+			continue
 		}
+		if severity := r.Labels["severity"]; severity != topology.SeverityTicket {
+			t.Errorf("its severity is %s", severity)
+		}
+		return
 	}
 	t.Error("there is no DlxctlBrokerBlocked")
 }

@@ -179,8 +179,11 @@ func (t *textWriter) delays() {
 }
 
 // overdue reports delays of which messages are due and a processor keeps them: it publishes them at
-// once where it can.
+// once where it can. During an alarm it cannot, which is a problem of its own.
 func (m *maker) overdue() {
+	if m.state.Alarm != "" {
+		return
+	}
 	for _, d := range m.out.Delays {
 		n, known := m.o.Traffic.Recent[d.due]
 		if held := m.state.Usage[d.due].Held(); !known || n.Acknowledged > 0 || held <= n.Delivered {
@@ -190,8 +193,8 @@ func (m *maker) overdue() {
 			Name: overdue, Queues: []string{d.due},
 			Text: fmt.Sprintf("%s of the delay %s %s due, and no processor has moved one for %s", text.Count(d.Due, "message"),
 				text.Name(d.Name), text.Choose(d.Due, "is", "are"), text.Duration(n.Within)),
-			Fix: fmt.Sprintf("the exchange %s is missing or internal, or the processor may not publish to it: its log says which",
-				text.Name(d.To)),
+			Fix: fmt.Sprintf("the log of the processor says why: it may not publish to the exchange %s, which may be missing or internal, or %s refuses what no queue takes",
+				text.Name(d.To), text.Name(topology.UnroutableName(m.t.Name))),
 		})
 	}
 }

@@ -131,6 +131,12 @@ func TestOverdue(t *testing.T) {
 		if got = strings.Join(strings.Fields(got), " "); !strings.Contains(got+" ", want) {
 			t.Errorf("%+v: %s", n, got)
 		}
+		state.Alarm = "disk space alarm on a" // that is why
+		report := status.Make(top, state, status.Options{At: read, Traffic: traffic})
+		if got := written(t, report, status.TextOptions{}, 40); strings.Contains(got, "overdue") {
+			t.Errorf("during an alarm: %s", got)
+		}
+		state.Alarm = ""
 	}
 }
 
