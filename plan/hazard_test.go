@@ -138,15 +138,16 @@ func TestAQueueThatIsHandedOverLosesItsRoute(t *testing.T) {
 		backoff, want string
 		mark          bool
 		risks         []string
+		left          []string // what is done without consent
 	}{
-		"to its team":           {"a", file + unmanaged, true, []string{route}},
-		"a service declares it": {"a", file, false, []string{route}},
+		"to its team":           {"a", file + unmanaged, true, []string{route}, nil},
+		"a service declares it": {"a", file, false, []string{route}, nil},
 		"it has no retries": {"none", file + unmanaged, true, []string{
 			"delete binding shop.dead -> billing.dead (@billing) drops-routing",
 			"delete binding shop.failed -> exchange:shop.dead (@billing) drops-routing",
-		}},
-		"it goes, by the consent for it": {"a", file + "removed: [billing]\n", true, nil},
-		"it is managed by a policy now":  {"a", file + "  - {name: billing, external: true, backoff: a}\n", true, nil},
+		}, []string{"delete binding shop.return -> billing (@billing)"}},
+		"it goes, by the consent for it": {"a", file + "removed: [billing]\n", true, nil, nil},
+		"it is managed by a policy now":  {"a", file + "  - {name: billing, external: true, backoff: a}\n", true, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -165,8 +166,8 @@ func TestAQueueThatIsHandedOverLosesItsRoute(t *testing.T) {
 			if len(tc.risks) == 0 {
 				return
 			}
-			if len(allowed) > 0 && tc.backoff == "a" {
-				t.Errorf("without consent are left %q", allowed)
+			if d := cmp.Diff(tc.left, allowed); d != "" {
+				t.Errorf("what is done without consent (-want +got):\n%s", d)
 			}
 			const reason = "no longer declared; without it, what dies in billing goes to shop.unroutable, as the queue still dead-letters to this topology"
 			if got := p.Changes[0].Reason; got != reason {

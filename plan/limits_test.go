@@ -165,3 +165,58 @@ func TestLimitsOfALiveQueue(t *testing.T) {
 		})
 	}
 }
+
+// A policy that goes leaves its queue to one of another team, or to its arguments.
+func TestAPolicyThatGoesLosesMessages(t *testing.T) {
+	t.Parallel()
+	const ends = "no longer declared; RabbitMQ deletes what it is dead-lettering at that moment"
+	for name, tc := range map[string]struct {
+		other         args
+		ready, dying  int64
+		hazards, says string
+	}{
+		"another team's dead-letters it at most once": {
+			other: args{"dead-letter-exchange": "e"}, says: ends,
+		},
+		"while messages die": {
+			other: args{"dead-letter-exchange": "e"}, dying: 3, hazards: "loses-messages",
+			says: ends + ": up to 3 messages of w",
+		},
+		"another team's is as safe": {
+			other: args{
+				"dead-letter-exchange": "e", "dead-letter-strategy": "at-least-once", "overflow": "reject-publish",
+			}, dying: 3,
+			says: "no longer declared",
+		},
+		"another team's limit comes into effect": {
+			other: args{"dead-letter-exchange": "e", "max-length": int64(5)}, ready: 9, hazards: "loses-messages",
+			says: "no longer declared; w holds 9 messages, and the oldest leave it at once, down to 5 messages: " +
+				"they count as failed, and are dead-lettered without a confirmation; " +
+				"RabbitMQ deletes what it is dead-lettering at that moment",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			have := loaded(t, shopFile("a: {tiers: [1s]}", "{name: w, backoff: a, deadLetterBy: policy}")).Topology
+			for i, q := range have.Queues {
+				if q.Name == "w" { // its service declares it now
+					have.Queues[i].Arguments = q.Arguments.Without(topology.ArgManagedBy)
+				}
+			}
+			have.Policies = append(slices.Clone(have.Policies), queuePolicy("other", "^w$", 1, tc.other))
+			state := topology.State{Version: "4.3.6", VHost: "/", Have: have, Usage: map[string]topology.Usage{
+				"w": {Ready: tc.ready, Unacknowledged: tc.dying, Other: tc.dying},
+			}}
+			got := ""
+			for _, c := range plan.Make(loaded(t, shopFile("a: {tiers: [1s]}", "{name: v, backoff: a}")), state,
+				plan.Options{}).Changes {
+				if c.Name == "dlxctl.shop.queue.w" {
+					got = fmt.Sprintf("%s %v %s", c.Action, c.Hazards, c.Reason)
+				}
+			}
+			if want := "delete [" + tc.hazards + "] " + tc.says; got != want {
+				t.Errorf("the plan has\n%s\nand not\n%s", got, want)
+			}
+		})
+	}
+}

@@ -274,15 +274,3 @@ func (r *resolver) attachMatches() {
 		}
 	}
 }
-
-// uncovered returns the queues that stay without dead-lettering once a policy of a match is gone.
-func (r *resolver) uncovered(p topology.Policy) []string {
-	set := policy.All(topology.State{})
-	var out []string
-	for _, q := range r.state.Have.Queues {
-		if set.Matches(p, q) && r.losesDLX(q.Name) {
-			out = append(out, q.Name)
-		}
-	}
-	return out
-}

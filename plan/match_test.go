@@ -154,6 +154,9 @@ func TestMatchEnds(t *testing.T) {
 			if c.Name != `dlxctl.shop.match.quorum.^svc\.` {
 				continue
 			}
+			if strings.Contains(want, "stay") {
+				want += "; RabbitMQ deletes what it is dead-lettering at that moment"
+			}
 			if c.Action != plan.Delete || c.Reason != want || (len(c.Hazards) > 0) != strings.Contains(want, "stay") {
 				t.Errorf("with %s the plan has: %s %s: %s %v", entry, c.Action, c.Name, c.Reason, c.Hazards)
 			}

@@ -32,6 +32,8 @@ type orphans struct {
 	staying []topology.Queue
 	// losesDLX are the queues that are without dead-lettering once a policy is gone, by its name.
 	losesDLX map[string][]string
+	// lost is what leaves the queues that stay when a policy goes, by its name.
+	lost map[string]losses
 
 	tiers map[string][]retiredTier // the tiers among retired, by backoff
 	waits map[string]int64         // the delays that are no longer in the file and have messages; see delays
@@ -44,7 +46,7 @@ type orphans struct {
 func (r *resolver) orphans(routes rerouting, matched matchedBindings) *orphans {
 	out := &orphans{
 		resolver: r, routes: routes, matched: matched,
-		losesDLX: map[string][]string{}, loops: map[string]bool{}, kept: map[topology.Key]bool{},
+		losesDLX: map[string][]string{}, lost: map[string]losses{}, loops: map[string]bool{}, kept: map[topology.Key]bool{},
 		outdated: map[string]bool{},
 	}
 	out.collect()
@@ -130,10 +132,8 @@ func (r *orphans) collect() {
 			}
 			if topology.IsMatchPolicyName(r.want.Name, p.Name) {
 				p.Label.Queue = p.Pattern
-				r.losesDLX[p.Name] = r.uncovered(p)
-			} else if r.resolver.losesDLX(p.Label.Queue) {
-				r.losesDLX[p.Name] = []string{p.Label.Queue}
 			}
+			r.detach(p)
 		}
 	}
 	r.orphanedPolicies(policies)

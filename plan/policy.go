@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -182,22 +183,46 @@ func (r *resolver) shared() map[string]bool {
 	return out
 }
 
-// losesDLX reports whether a queue is without dead-lettering once our policy is
-// gone.
-func (r *resolver) losesDLX(queue string) bool {
+// left returns a queue for which the file has neither a policy nor arguments, and the policy of
+// another team that is in effect on it once the one of this topology is gone. False: the file has
+// them, or the queue does not exist, or goes too.
+func (r *resolver) left(queue string) (q topology.Queue, other topology.Policy, stays bool) {
 	is := func(q topology.Queue) bool { return q.Name == queue }
 	i, wanted := slices.IndexFunc(r.state.Have.Queues, is), slices.IndexFunc(r.want.Queues, is)
 	switch {
 	case i < 0 || wanted < 0 && r.owns(r.state.Have.Queues[i].Arguments):
-		return false // it does not exist, or goes too
+		return q, other, false // it does not exist, or goes too
 	case wanted >= 0 && r.want.Queues[wanted].Arguments.HasAny(topology.ArgDeadLetterExchange):
-		return false // it is made again with arguments; while it cannot be, Allowed keeps the policy
+		return q, other, false // it is made again with arguments; while it cannot be, Allowed keeps the policy
 	case r.attach[queue].Name != "":
-		return false // a policy of the file is for it
+		return q, other, false // a policy of the file is for it
 	}
-	q := r.state.Have.Queues[i]
-	other, _ := r.foreign.Strongest(r.foreign.Policies(), q)
-	return !q.Arguments.HasAny(topology.ArgDeadLetterExchange) && !other.Definition.HasAny(topology.KeyDeadLetterExchange)
+	q = r.state.Have.Queues[i]
+	other, _ = r.foreign.Strongest(r.foreign.Policies(), q)
+	return q, other, true
+}
+
+// detach notes what the queues lose that stay without the policy p of this topology.
+func (r *orphans) detach(p topology.Policy) {
+	set := policy.All(topology.State{})
+	var out losses
+	for _, q := range r.state.Have.Queues {
+		q, other, stays := r.left(q.Name)
+		if !stays || !set.Matches(p, q) {
+			continue
+		}
+		if !q.Arguments.HasAny(topology.ArgDeadLetterExchange) && !other.Definition.HasAny(topology.KeyDeadLetterExchange) {
+			r.losesDLX[p.Name] = append(r.losesDLX[p.Name], q.Name)
+		}
+		l := r.losses(p.Definition, other.Definition, q)
+		for _, why := range l.why {
+			if !slices.Contains(out.why, why) {
+				out.why = append(out.why, why)
+			}
+		}
+		out.asks = out.asks || l.asks
+	}
+	r.lost[p.Name] = out
 }
 
 // attached returns the arguments of a queue that was found without those that its wanted policy
@@ -279,6 +304,13 @@ func (r resolved) detached(p topology.Policy) Change {
 		c.Reason = fmt.Sprintf("no longer declared; %s %s consumers reject", text.Some(text.Names(queues)),
 			text.Choose(len(queues), "stays, and then drops the messages that its",
 				"stay, and then drop the messages that their"))
+	}
+	lost := r.orphans.lost[p.Name]
+	if lost.asks {
+		c.Hazards = []topology.Hazard{topology.LosesMessages}
+	}
+	if len(lost.why) > 0 {
+		c.Reason = strings.Join(slices.Concat([]string{cmp.Or(c.Reason, "no longer declared")}, lost.why), "; ")
 	}
 	return c
 }
