@@ -344,6 +344,7 @@ func (k *auditCommand) live(ctx context.Context) ([]audit.Input, error) {
 		default:
 			return nil, err
 		}
+		in.Several = k.allHosts
 		out = append(out, in)
 	}
 	if read == 0 {

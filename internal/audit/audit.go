@@ -42,6 +42,9 @@ type Input struct {
 	// Declared says that the objects are those that topology files declare: what to do is then a
 	// change of the files, and no request.
 	Declared bool
+	// Several says that other virtual hosts are audited too, so that a command names also the default
+	// one: the URL of the broker may be that of another.
+	Several bool
 	// Oddities are what a file says and a broker ignores. Nil for a broker.
 	Oddities []definitions.Oddity
 	// Rules are the IDs of the rules to run. Nil runs all that are not off, or with For those about an

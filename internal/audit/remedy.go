@@ -27,9 +27,9 @@ func describe(name string, v any) string {
 	return topology.FormatValue(v)
 }
 
-// vhost returns the flag for a virtual host that is not the default one.
+// vhost returns the flag for a virtual host, none for the default one where it is the only one.
 func (x *index) vhost(flag string) string {
-	if x.State.VHost == "" || x.State.VHost == "/" {
+	if x.State.VHost == "" || x.State.VHost == "/" && !x.in.Several {
 		return ""
 	}
 	return " " + flag + " " + text.ShellQuote(x.State.VHost)

@@ -65,22 +65,27 @@ func TestEachRuleHitsAndMissesItsExamples(t *testing.T) {
 // what another one has.
 func TestRemediesNameTheVirtualHost(t *testing.T) {
 	t.Parallel()
-	commands := 0
-	for _, rule := range audit.Rules() {
-		in := example(t, rule.Hit, rule.ID)
-		in.State.VHost = "staging"
-		for _, f := range audit.Run(in).Findings {
-			if !regexp.MustCompile(`^(dlxctl|rabbitmqctl) `).MatchString(f.Remedy) || strings.HasSuffix(f.Remedy, "--help") {
-				continue
-			}
-			commands++
-			if !regexp.MustCompile(` (--vhost|-p) staging\b`).MatchString(f.Remedy) {
-				t.Errorf("%s: %s", rule.ID, f.Remedy)
+	for vhost, named := range map[string]*regexp.Regexp{
+		"staging": regexp.MustCompile(` (--vhost|-p) staging\b`),
+		"/":       regexp.MustCompile(` (--vhost|-p) / `), // one of several
+	} {
+		commands := 0
+		for _, rule := range audit.Rules() {
+			in := example(t, rule.Hit, rule.ID)
+			in.State.VHost, in.Several = vhost, vhost == "/"
+			for _, f := range audit.Run(in).Findings {
+				if !regexp.MustCompile(`^(dlxctl|rabbitmqctl) `).MatchString(f.Remedy) || strings.HasSuffix(f.Remedy, "--help") {
+					continue
+				}
+				commands++
+				if !named.MatchString(f.Remedy + " ") {
+					t.Errorf("%s: %s", rule.ID, f.Remedy)
+				}
 			}
 		}
-	}
-	if commands < 5 {
-		t.Errorf("%d remedies are commands", commands)
+		if commands < 5 {
+			t.Errorf("%d remedies are commands", commands)
+		}
 	}
 }
 
