@@ -145,7 +145,7 @@ func (w *lockWait) holder(ctx context.Context, queue string) string {
 		return ""
 	}
 	if !ok {
-		return " (the broker does not report who)"
+		return w.session.Management.NoHolder(ctx, queue)
 	}
 	text := fmt.Sprintf(": %s from %s", h.Connection, h.Host)
 	if !h.Since.IsZero() {

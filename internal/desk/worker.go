@@ -12,6 +12,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/topology"
@@ -155,7 +156,7 @@ func (d *Desk) lock(ctx context.Context, l wish) (*amqp.Conn, error) {
 			return nil, err
 		}
 		if time.Since(began) > l.wait {
-			return nil, refusef("%s%s; %s", l.taken, cmp.Or(d.holder(ctx, l.queue), unknownHolder), l.fix)
+			return nil, refusef("%s%s; %s", l.taken, cmp.Or(d.holder(ctx, l.queue), d.noHolder(ctx, l.queue)), l.fix)
 		}
 		if l.waiting != nil {
 			if holder == "" { // the broker learns it from statistics, which are late
@@ -169,8 +170,13 @@ func (d *Desk) lock(ctx context.Context, l wish) (*amqp.Conn, error) {
 	}
 }
 
-// unknownHolder is said of a lock of which the broker does not report who holds it.
-const unknownHolder = " (the broker does not report by whom)"
+// noHolder says why no connection is known to hold a lock.
+func (d *Desk) noHolder(ctx context.Context, queue string) string {
+	if d.Management == nil {
+		return management.HolderUnknown
+	}
+	return d.Management.NoHolder(ctx, queue)
+}
 
 // holder describes who holds a lock. It is empty if the broker does not tell, or not yet.
 func (d *Desk) holder(ctx context.Context, queue string) string {

@@ -42,6 +42,7 @@ type Conn struct {
 	// starting is held while a goroutine is started, and while Close waits for them: a publisher
 	// may be opened at that moment. The goroutines do not take it.
 	starting sync.Mutex
+	locks    sync.Map // the locks that the connection holds, as lock, by their names
 }
 
 // spareChannels is how many idle channels for declaring are kept: as many as changes are carried

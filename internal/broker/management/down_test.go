@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -28,6 +29,10 @@ func TestQueuesOfANodeThatIsDown(t *testing.T) {
 	if _, err := third.QueueDelete("gone", false, false, false); err != nil {
 		t.Fatal(err)
 	}
+	// A lock is a queue of one connection. Nothing that was in it can come back.
+	if _, err := third.QueueDeclare("shop.lock", false, false, true, false, nil); err != nil {
+		t.Fatal(err)
+	}
 	m := manage(t, target)
 	var state topology.State
 	shows := func(down, listed int) bool {
@@ -37,9 +42,10 @@ func TestQueuesOfANodeThatIsDown(t *testing.T) {
 		}
 		return len(state.Down) == down && len(state.Have.Queues) == listed
 	}
-	if !shows(0, 2) {
+	if !shows(0, 3) {
 		t.Errorf("before: %v, %v", state.Down, state.Have.Queues)
 	}
+	name := nodes[2].Name(t)
 	nodes[2].Kill(t)
 	brokertest.Eventually(t, "the queues of the node to be down", func() bool {
 		if shows(2, 0) {
@@ -56,6 +62,12 @@ func TestQueuesOfANodeThatIsDown(t *testing.T) {
 	live, err := m.Live(t.Context(), state, 0)
 	if err != nil || !strings.Contains(strings.Join(live.Unseen, "\n"), "queues whose node is down, which the broker does not list: bound, unbound; of them it is only known") {
 		t.Errorf("unseen: %q, %v", live.Unseen, err)
+	}
+	const kept = ", which is down, and RabbitMQ keeps the lock until the node is back; start it, or remove it from the cluster"
+	held := m.NoHolder(t.Context(), "shop.lock")
+	if keeps := target.AtLeast("4.3"); strings.Contains(held, "connected to the node "+name+kept) != keeps ||
+		!keeps && held != management.HolderUnknown {
+		t.Errorf("of the lock is said: %s", held)
 	}
 	nodes[2].Start(t)
 	brokertest.Eventually(t, "the queues to be back", func() bool { return shows(0, 2) })

@@ -2,9 +2,15 @@ package management
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"time"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
+
+// HolderUnknown is said of a lock of which the broker does not report who holds it.
+const HolderUnknown = " (the broker does not report who)"
 
 // Holder is the connection that holds a lock.
 type Holder struct {
@@ -33,4 +39,18 @@ func (m *Client) Holder(ctx context.Context, name string) (Holder, bool) {
 		}
 	}
 	return h, true
+}
+
+// NoHolder says in brackets or after a colon why no connection is known to hold the lock that the
+// exclusive queue name is. A lock outlives its connection where the node of that goes down:
+// RabbitMQ deletes such queues when the node is back or is removed (4.2 with Khepri, and 4.3; seen
+// on 4.3.6).
+func (m *Client) NoHolder(ctx context.Context, name string) string {
+	down, _ := m.unlisted(ctx, []string{name}, true) // if it cannot be read, the reason is not known
+	if len(down) == 0 {
+		return HolderUnknown
+	}
+	node := topology.Printable(down[0].Node)
+	return fmt.Sprintf(": it was connected to the node %s, which is down, and RabbitMQ keeps the lock until the node is back; start it, or remove it from the cluster with 'rabbitmqctl forget_cluster_node %s'",
+		node, node)
 }
