@@ -115,6 +115,7 @@ func fromKubernetes(t *testing.T) setup {
 // ready, its probes answer, and after SIGTERM it ends before the template's timeout.
 func TestTheTemplatesRun(t *testing.T) {
 	brokertest.OnNewestLine(t)
+	needsLine(t, "4.3") // for engine: native
 	t.Parallel()
 	for name, load := range map[string]func(*testing.T) setup{"systemd": fromSystemd, "kubernetes": fromKubernetes} {
 		t.Run(name, func(t *testing.T) {

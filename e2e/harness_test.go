@@ -83,6 +83,14 @@ func dlxctl(target brokertest.Target, args ...string) (code int, output string) 
 	return run(append(args, "--url", target.URL, "--api", target.API)...)
 }
 
+// needsLine skips a test on lines of RabbitMQ before the one that can do what the test asks of it.
+func needsLine(t *testing.T, line string) {
+	t.Helper()
+	if v := brokertest.VHost(t); !v.AtLeast(line) {
+		t.Skipf("RabbitMQ %s cannot do it", v.Version)
+	}
+}
+
 // succeeds runs the program as the user of the target, checks that it exits with 0 and returns
 // its output. A very busy broker may give up the start of a quorum queue: then the program says so,
 // and is run again.

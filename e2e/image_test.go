@@ -96,6 +96,7 @@ func unpackImage(t *testing.T, data []byte, root string) (user string, args []st
 // ends after SIGTERM.
 func TestTheImageRuns(t *testing.T) {
 	brokertest.OnNewestLine(t)
+	needsLine(t, "4.3") // for engine: native
 	t.Parallel()
 	if os.Getuid() != 0 || runtime.GOOS != "linux" {
 		t.Skip("only root on Linux can change the root")

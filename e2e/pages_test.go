@@ -264,6 +264,7 @@ func checkTarget(t *testing.T, words []string) {
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	brokertest.OnNewestLine(t)
+	needsLine(t, "4.0") // for match
 	r := newReader(t)
 	found := 0
 	for _, page := range followed() {

@@ -155,7 +155,7 @@ func TestRetryToWaitsForItsQueue(t *testing.T) {
 // With its rights the processor sees whether the queue of retryTo exists. Without the right on it,
 // it goes on, and says so.
 func TestRetryToRights(t *testing.T) {
-	brokertest.OnNewestLine(t) // before, any user is told
+	needsLine(t, "4.3") // before, any user is told
 	t.Parallel()
 	target := brokertest.VHost(t)
 	text := retryToFile("left")

@@ -21,6 +21,7 @@ queues: [{name: billing, backoff: steady}]
 // onNative returns a virtual host with nativeFile, and the file.
 func onNative(t *testing.T) (brokertest.Target, string) {
 	t.Helper()
+	needsLine(t, "4.3")
 	target, file := brokertest.VHost(t), writeTopology(t, nativeFile)
 	succeeds(t, target, "apply", "--yes", "--allow", "uncounted-nack=billing", "-f", file)
 	return target, file
@@ -79,6 +80,7 @@ func TestNativeVerifyThatEnds(t *testing.T) {
 // canaries did not come, and leaves none in a queue of the team.
 func TestNativeVerifyEndsDuringAnAlarm(t *testing.T) {
 	brokertest.OnNewestLine(t)
+	needsLine(t, "4.3")
 	t.Parallel()
 	node := brokertest.Node(t)
 	target, file := node.VHost(t), writeTopology(t, strings.Replace(nativeFile, "30s", "1s", 1))

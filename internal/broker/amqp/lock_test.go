@@ -43,7 +43,7 @@ func TestALockOutlivesExpires(t *testing.T) {
 	}
 }
 
-// Whoever loses a lock can write nothing more: the connection ends, and the lock cannot be freed.
+// Without its lock a run can write nothing more: the connection ends, and the lock cannot be freed.
 func TestALostLockEndsItsConnection(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
