@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -45,7 +46,8 @@ others keep their values and types, also those that are masked.
 
 --body-file takes the new body from a file, for scripts. Only text can be edited in an
 editor. A compressed or binary body needs --body-file, with the bytes as they are to be
-sent. A body in which something is masked needs --raw, which shows it whole.
+sent; an empty file is refused, but for /dev/null. A body in which something is masked
+needs --raw, which shows it whole.
 
 Without --yes, edit shows the difference and sends nothing.`,
 		Example: `  dlxctl desk edit 0a1b2c3d4e5f
@@ -147,21 +149,13 @@ func (k *deskEditCommand) edited(c *cobra.Command, d *desk.Desk, m deadletter.Me
 
 // body returns the new body: that of --body-file, or what the editor leaves. Nil: it is unchanged.
 func (k *deskEditCommand) body(c *cobra.Command, d *desk.Desk, m deadletter.Message) ([]byte, error) {
-	switch k.bodyFile {
-	case "":
-	case "-":
-		return io.ReadAll(k.app.stdin)
-	default:
-		body, err := os.ReadFile(k.bodyFile)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", k.bodyFile, reason(err))
-		}
-		return body, nil
+	if k.bodyFile != "" {
+		return k.fromFile(m)
 	}
 	reader := k.reader(d)
 	before, err := reader.Draft(m)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; pass --body-file with the new body, or --raw to edit what is masked", desk.ErrRefused, err)
+		return nil, fmt.Errorf("%w: %w; pass --raw to edit what is masked, or --body-file with a body that has all values", desk.ErrRefused, err)
 	}
 	after, err := k.inEditor(c.Context(), before)
 	if err != nil {
@@ -175,6 +169,31 @@ func (k *deskEditCommand) body(c *cobra.Command, d *desk.Desk, m deadletter.Mess
 		err = k.keep(c, m.Name(), edited.Body)
 	}
 	return edited.Body, err
+}
+
+// fromFile returns the body of --body-file.
+func (k *deskEditCommand) fromFile(m deadletter.Message) (body []byte, err error) {
+	name := k.bodyFile
+	if name == "-" {
+		name = "stdin"
+		body, err = io.ReadAll(k.app.stdin)
+	} else {
+		body, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, reason(err))
+	}
+	before := m.Delivery.Body
+	if k.bodyFile == os.DevNull { // empty on purpose
+		return body, nil
+	}
+	if err := deadletter.CheckBody(before, body); err != nil {
+		return nil, fmt.Errorf("%w: %s %w; nothing was sent", desk.ErrRefused, name, err)
+	}
+	if json.Valid(before) && !json.Valid(body) {
+		fmt.Fprintf(k.app.stderr, "note: %s is not JSON, and the body of the message is\n", name)
+	}
+	return body, nil
 }
 
 // showDiff writes what changes, as the rules of redaction show it.

@@ -12,6 +12,8 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/dlxctl/dlxctl/internal/redact"
 )
 
 // Edited is a message as a person wants it: what is set replaces what the message has. The zero
@@ -132,6 +134,19 @@ func (r *Reader) FromDraft(m Message, draft []byte) (Edited, error) {
 	}
 	body, err := r.Decoder.Encode(r.input(m.Delivery, Read(m.Delivery, m.Queue, r.Known)), string(draft))
 	return Edited{Body: body}, err
+}
+
+// CheckBody refuses a new body that is a mistake: an empty one, and one with the text that stands
+// for what is masked, which the service would take for the value.
+func CheckBody(before, after []byte) error {
+	switch {
+	case len(after) == 0 && len(before) > 0:
+		return errors.New("is empty")
+	case bytes.Contains(after, []byte(redact.Mask)) && !bytes.Contains(before, []byte(redact.Mask)):
+		return fmt.Errorf("has the text %s where rules mask a value, and the message has that value; "+
+			"'dlxctl desk show --raw' shows it", redact.Mask)
+	}
+	return nil
 }
 
 // Diff returns the differences between two texts as lines that begin with "+" and "-". Empty if
