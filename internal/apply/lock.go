@@ -95,10 +95,14 @@ func (w *lockWait) connect(ctx context.Context) (*amqp.Conn, error) {
 // unlocked returns the error of a lock that the broker did not give for another reason than that it
 // is held. A user or a virtual host that the broker refuses would be refused without the lock too.
 func unlocked(err error) error {
-	if errors.Is(err, broker.ErrUnauthorized) || errors.Is(err, broker.ErrNoVHost) {
+	if errors.Is(err, broker.ErrUnauthorized) || errors.Is(err, broker.ErrNoVHost) || errors.Is(err, broker.ErrForbidden) {
 		return err
 	}
-	return &LockError{Err: fmt.Errorf("lock: %w", err), Fix: "pass --lock=false to run without the lock"}
+	return &LockError{
+		Err: fmt.Errorf("lock: %w", err),
+		Fix: "where only the management port can be reached, --lock=false does without the lock: " +
+			"nothing else may change this topology meanwhile",
+	}
 }
 
 // hold tries until conn holds the lock, or the time is over.
