@@ -383,7 +383,9 @@ func TestSharedRetryQueuesInARow(t *testing.T) {
 		t.Fatalf("it ends with %v:\n%s", err, said)
 	}
 	s.once(t, "old", "old.v2", 5)
-	s.goOn(t, "stays-0")
+	if s.target.AtLeast("4.0") { // 3.10.8 drops a message on its second way through two such queues, without dlxctl
+		s.goOn(t, "stays-0")
+	}
 	s.onlySaw(t, "stays-0")
 }
 
