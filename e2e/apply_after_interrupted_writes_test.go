@@ -110,9 +110,7 @@ func TestApplyFinishesDeletingPoliciesAfterAKill(t *testing.T) {
 	ch := target.Channel(t)
 	var with strings.Builder
 	for i := range queues {
-		if _, err := ch.QueueDeclare(fmt.Sprintf("q%d", i), true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, fmt.Sprintf("q%d", i), nil)
 		fmt.Fprintf(&with, "  - {name: q%d, external: true, deadLetterBy: policy}\n", i)
 	}
 	const head = "version: 1\nname: shop\ndefaults: {backoff: none, type: classic}\nqueues:\n  - {name: mail}\n"
@@ -158,9 +156,7 @@ func TestApplyEndsAPolicyThatIsInEffectAndNotListed(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
-	if _, err := target.Channel(t).QueueDeclare("mail", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, target.Channel(t), "mail", nil)
 	const head = "version: 1\nname: shop\ndefaults: {backoff: none, type: classic}\nqueues:\n  - {name: other}\n"
 	with := writeTopology(t, head+"  - {name: mail, external: true, deadLetterBy: policy}\n")
 	without := writeTopology(t, head)
@@ -318,15 +314,9 @@ exchanges: [{name: events}]
 queues: [{name: new, replaces: old, bindings: [{exchange: events, key: k}]}]
 `)
 	ch := target.Channel(t)
-	if _, err := ch.QueueDeclare("old", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := ch.ExchangeDeclare("events", "topic", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := ch.QueueBind("old", "k", "events", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "old", nil)
+	brokertest.DeclareExchange(t, ch, "events", "topic", nil)
+	brokertest.Bind(t, ch, "old", "k", "events", nil)
 	start(t, target, "migrate", "--yes", "--until", "prepare", "-f", file).exits(t, 0)
 	if !leaderless(t, target, ch) {
 		t.Fatal("no interrupted declaration left a queue without a leader, so the test shows nothing")
@@ -350,9 +340,7 @@ func leaderless(t *testing.T, target brokertest.Target, ch *amqp091.Channel) boo
 		`"x-dead-letter-strategy":"at-least-once","x-overflow":"reject-publish"}}`
 	for range 120 {
 		// The queue is the test's own and empty. It may not exist.
-		if _, err := ch.QueueDelete("new", false, false, false); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Delete(t, ch, "new")
 		interruptedRequest(t, target, usual, "PUT", path, declaration)
 		silent := 0
 		for silent < 2 && !replies(t, target, "new") { // its leader may just be elected

@@ -46,13 +46,9 @@ func newOrders(t *testing.T) *traveler {
 	putExchange(t, target, "events")
 	ch := target.Channel(t)
 	for queue, keys := range map[string][]string{"billing": {"order.placed", "order.paid"}, "mail": {"order.placed"}} {
-		if _, err := ch.QueueDeclare(queue, true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, queue, nil)
 		for _, key := range keys {
-			if err := ch.QueueBind(queue, key, "events", false, nil); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Bind(t, ch, queue, key, "events", nil)
 		}
 	}
 	return &traveler{

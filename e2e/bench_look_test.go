@@ -50,9 +50,7 @@ func fillLarge(b *testing.B, target brokertest.Target, queue, kind string, n int
 	if kind == "quorum" {
 		args["x-delivery-limit"] = int64(1<<31 - 1)
 	}
-	if _, err := ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
-		b.Fatal(err)
-	}
+	brokertest.Declare(b, ch, queue, args)
 	const batch = 10_000
 	for range n / batch {
 		brokertest.Fill(b, ch, "", queue, batch, 1024)

@@ -47,9 +47,7 @@ func (p place) call(method, kind, name string, body any) {
 
 func (p place) bind(source, queue, key string) {
 	p.t.Helper()
-	if err := p.ch.QueueBind(queue, key, source, false, nil); err != nil {
-		p.t.Fatal(err)
-	}
+	brokertest.Bind(p.t, p.ch, queue, key, source, nil)
 }
 
 // topologyFile returns a topology with the queues and exchanges of a case, next to a queue that

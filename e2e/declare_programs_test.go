@@ -356,13 +356,9 @@ func acceptsOnlyRejected(t *testing.T, target brokertest.Target) {
 	if err := ch.ExchangeDelete("shop.failed", false, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := ch.ExchangeDeclare("shop.failed", "headers", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.DeclareExchange(t, ch, "shop.failed", "headers", nil)
 	rejected := amqp091.Table{"x-match": "all-with-x", "x-first-death-queue": "billing"}
-	if err := ch.QueueBind("shop.standard.failed", "", "shop.failed", false, rejected); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, ch, "shop.standard.failed", "", "shop.failed", rejected)
 }
 
 // bindFull binds a full queue to the exchange of acceptsOnlyRejected: the broker refuses the
@@ -371,13 +367,9 @@ func bindFull(t *testing.T, target brokertest.Target) {
 	t.Helper()
 	ch := target.Channel(t)
 	limit := amqp091.Table{"x-max-length": int32(1), "x-overflow": "reject-publish"}
-	if _, err := ch.QueueDeclare("full", true, false, false, false, limit); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "full", limit)
 	brokertest.PublishConfirmed(t, ch, "", "full", amqp091.Publishing{})
-	if err := ch.QueueBind("full", "", "shop.failed", false, amqp091.Table{"retry-exchange": "events"}); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, ch, "full", "", "shop.failed", amqp091.Table{"retry-exchange": "events"})
 }
 
 // fallsBack checks that a consumer whose copies the broker does not accept rejects the message, and

@@ -18,9 +18,7 @@ func TestAnImportIsRefusedWhereItsQueueDrops(t *testing.T) {
 	target, file := deadLetters(t, 50)
 	ch, path := target.Confirming(t), filepath.Join(t.TempDir(), "copy.jsonl")
 	succeeds(t, target, "desk", "export", "billing.dead", path, "--raw", "-f", file)
-	if _, err := ch.QueueDeclare("orders.dlq", true, false, false, false, amqp091.Table{"x-max-length": 100}); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "orders.dlq", amqp091.Table{"x-max-length": 100})
 	brokertest.PublishConfirmed(t, ch, "", "orders.dlq", make([]amqp091.Publishing, 100)...)
 	line := []string{"desk", "import", "orders.dlq", path, "-f", file}
 	for _, args := range [][]string{line, append(line, "--yes")} {

@@ -174,9 +174,7 @@ func TestThePageWithoutAFile(t *testing.T) {
 		for queue, args := range map[string]amqp091.Table{
 			dead: nil, work: {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead},
 		} {
-			if _, err := ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Declare(t, ch, queue, args)
 		}
 		body := []byte(`{"city":"Graz"}`)
 		brokertest.PublishConfirmed(t, ch, "", work, amqp091.Publishing{ContentType: "application/json", Body: body})

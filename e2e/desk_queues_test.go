@@ -35,9 +35,7 @@ func declareDesk(t *testing.T, target brokertest.Target, n int) *amqp091.Connect
 		"x-queue-type": "quorum", "x-managed-by": topology.DeskMark("shop"), "x-delivery-limit": topology.Unlimited,
 	}
 	for _, name := range []string{topology.HoldName("shop", "r1"), topology.ParkedName("shop")} {
-		if _, err := ch.QueueDeclare(name, true, false, false, false, mark); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, name, mark)
 		for i := range n {
 			brokertest.PublishConfirmed(t, ch, "", name, amqp091.Publishing{MessageId: fmt.Sprint("m", i)})
 		}
@@ -50,15 +48,11 @@ func declareDesk(t *testing.T, target brokertest.Target, n int) *amqp091.Connect
 	}
 	own := amqp091.Table{"x-managed-by": topology.DeskMark("shop")}
 	sends := topology.HoldName("shop", "r1") + ".to.0"
-	if err := ch.ExchangeDeclare(sends, "fanout", true, false, false, false, own); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.DeclareExchange(t, ch, sends, "fanout", own)
 	for _, b := range []struct{ exchange, key, queue string }{
 		{"shop.failed", "@billing", worker}, {sends, "", "billing"},
 	} {
-		if err := ch.QueueBind(b.queue, b.key, b.exchange, false, own); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Bind(t, ch, b.queue, b.key, b.exchange, own)
 	}
 	return conn
 }
@@ -184,9 +178,7 @@ queues:
 	succeeds(t, target, "apply", "--yes", "-f", file)
 	declareDesk(t, target, n)
 	sends, mark := topology.HoldName("shop", "r1")+".to.0", amqp091.Table{"x-managed-by": topology.DeskMark("shop")}
-	if err := target.Channel(t).QueueBind("invoices", "", sends, false, mark); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, target.Channel(t), "invoices", "", sends, mark)
 	if _, out := dlxctl(target, "migrate", "--dry-run", "-f", file); !strings.Contains(out,
 		"shop.desk.r1 keeps the messages of a run of the desk; if they go to invoices, end the run") {
 		t.Errorf("the dry run is silent about the hold:\n%s", out)
@@ -200,9 +192,7 @@ queues:
 	if to := sendsTo(t, target); !slices.Equal(to, []string{"billing", "invoices"}) {
 		t.Errorf("the run sends to %v", to)
 	}
-	if err := target.Channel(t).QueueUnbind("invoices", "", sends, mark); err != nil { // as at its end
-		t.Fatal(err)
-	}
+	brokertest.Unbind(t, target.Channel(t), "invoices", "", sends, mark) // as at its end
 	out = succeeds(t, target, migrate...)
 	if !strings.Contains(out, "retire: shop.desk.r1 keeps the messages of a run of the desk") {
 		t.Errorf("migrate is silent about the hold:\n%s", out)

@@ -53,15 +53,11 @@ func TestApplyReplacesAFloatByTheInteger(t *testing.T) {
 				for k, v := range tc.args {
 					mark[k], float[k] = v, v
 				}
-				if err := ch.QueueUnbind(tc.queue, "", tc.exchange, mark); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.Unbind(t, ch, tc.queue, "", tc.exchange, mark)
 				if marked {
 					float["x-managed-by"] = "dlxctl/shop"
 				}
-				if err := ch.QueueBind(tc.queue, "", tc.exchange, false, float); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.Bind(t, ch, tc.queue, "", tc.exchange, float)
 
 				plan := planned(t, target, append([]string{"-f", file}, tc.flags...))
 				creates := "create binding " + tc.exchange + " -> " + tc.queue

@@ -73,9 +73,7 @@ func (p *plugin) declare(t *testing.T) {
 
 func (p *plugin) bind(t *testing.T, from string) {
 	t.Helper()
-	if err := p.target.Channel(t).QueueBind("legacy", "reminder", from, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, p.target.Channel(t), "legacy", "reminder", from, nil)
 }
 
 // answer passes a request on, and changes the answer as p says.
@@ -218,9 +216,7 @@ func TestFromThePluginToADelay(t *testing.T) {
 	if err := ch.ExchangeDelete("other", false, false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ch.QueueDelete("retry", false, false, false); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Delete(t, ch, "retry")
 
 	// It waits for what is held, and is killed meanwhile.
 	p.publish(t, "held", 10*broker.Tick) // longer than the next command takes to ask

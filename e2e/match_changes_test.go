@@ -54,9 +54,7 @@ func failIn(t *testing.T, target brokertest.Target, queues ...string) *failing {
 	for i, queue := range queues {
 		kind := []string{"quorum", "classic"}[i%2]
 		args := amqp091.Table{"x-queue-type": kind}
-		if _, err := target.Channel(t).QueueDeclare(queue, true, false, false, false, args); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, target.Channel(t), queue, args)
 		f.reject(t, queue)
 	}
 	return f
@@ -206,9 +204,7 @@ func TestAMatchIsAddedWhileAProcessorRuns(t *testing.T) {
 	p := start(t, target, "process", "-f", without)
 	p.logs(t, "connected")
 	ch := target.Confirming(t)
-	if _, err := ch.QueueDeclare("svc.a", true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "svc.a", amqp091.Table{"x-queue-type": "quorum"})
 	start(t, target, "apply", "--yes", "--allow", "drops-routing", "-f", with).exits(t, 0)
 	brokertest.PublishConfirmed(t, ch, "", "svc.a", amqp091.Publishing{MessageId: "a"})
 	if d := brokertest.Take(t, ch, "svc.a"); d.Reject(false) != nil {
@@ -255,9 +251,7 @@ func TestAMatchEndsWhileMessagesWait(t *testing.T) {
 			ch, want := target.Confirming(t), map[string]int{}
 			for i, queue := range []string{"svc.a", "svc.b"} {
 				args := amqp091.Table{"x-queue-type": []string{"quorum", "classic"}[i]}
-				if _, err := ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.Declare(t, ch, queue, args)
 				for id := range each {
 					brokertest.PublishConfirmed(t, ch, "", queue, amqp091.Publishing{MessageId: fmt.Sprint(queue, "/", id)})
 				}
@@ -341,9 +335,7 @@ func TestAddingAMatchIsInterrupted(t *testing.T) {
 			queues := []string{"svc.a", "svc.x"}
 			for i, queue := range queues {
 				args := amqp091.Table{"x-queue-type": []string{"quorum", "classic"}[i]}
-				if _, err := target.Channel(t).QueueDeclare(queue, true, false, false, false, args); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.Declare(t, target.Channel(t), queue, args)
 				f.reject(t, queue)
 			}
 			p.signal(t, syscall.SIGTERM) // its file does not know of x.dead

@@ -99,18 +99,12 @@ func newReader(t *testing.T) reader {
 	t.Helper()
 	r := reader{t, brokertest.VHost(t), t.TempDir()}
 	ch := r.target.Channel(t)
-	if err := ch.ExchangeDeclare("events", "topic", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.DeclareExchange(t, ch, "events", "topic", nil)
 	for _, queue := range []string{"crm.inbox", "invoices"} {
 		arguments := amqp091.Table{"x-queue-type": "classic"}
-		if _, err := ch.QueueDeclare(queue, true, false, false, false, arguments); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, queue, arguments)
 	}
-	if err := ch.QueueBind("invoices", "invoice.*", "events", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, ch, "invoices", "invoice.*", "events", nil)
 	topology, overlay := pagesTopology(t)
 	for name, text := range map[string]string{
 		"topology.yaml": topology,

@@ -64,13 +64,9 @@ func legacyStage(t *testing.T, target brokertest.Target, queueType string, names
 	fmt.Fprintf(&b, "version: 1\nname: shop\ndefaults: {backoff: a, type: %s}\nbackoff: {a: {tiers: [50ms]}}\n", queueType)
 	b.WriteString("exchanges: [{name: events}]\nqueues:\n")
 	for i, name := range names {
-		if _, err := ch.QueueDeclare(name, true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, name, nil)
 		key := fmt.Sprintf("k.%d", i)
-		if err := ch.QueueBind(name, key, "events", false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Bind(t, ch, name, key, "events", nil)
 		brokertest.PublishConfirmed(t, ch, "events", key, amqp091.Publishing{MessageId: name})
 		fmt.Fprintf(&b, "  - {name: new.%d, replaces: %s, bindings: [{exchange: events, key: %s}]}\n", i, quoted(name), key)
 	}
@@ -183,9 +179,7 @@ func TestRightsSuffice(t *testing.T) {
 	}
 	p.signal(t, syscall.SIGTERM)
 	p.exits(t, 0)
-	if err := team.QueueUnbind("billing", "order", "events", nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Unbind(t, team, "billing", "order", "events", nil)
 	if err := team.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -392,9 +386,7 @@ queues: [{match: '^svc\.(?!mine$)', external: true}]
 		as(t, target, grant(t, text, "processor"))
 	declare := func(queue string) *amqp091.Channel {
 		ch := service.Confirming(t)
-		if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, queue, amqp091.Table{"x-queue-type": "quorum"})
 		brokertest.PublishConfirmed(t, target.Confirming(t), "", queue, amqp091.Publishing{MessageId: queue})
 		return ch
 	}

@@ -103,9 +103,7 @@ func (p *patient) afterApply() {
 	p.says(p.target, "process", "--until-empty", "-f", p.file)
 	p.says(p.target, "apply", "--yes", "-f", p.with("  - {name: billing,", "  - {name: billing, type: classic,"))
 	p.says(p.target, "apply", "--yes", "-f", p.with("\n  - {name: mail, bindings: [{exchange: events, key: mail}]}", ""))
-	if _, err := ch.QueueDeclare("invoices", true, false, false, false, nil); err != nil {
-		p.Fatal(err)
-	}
+	brokertest.Declare(p, ch, "invoices", nil)
 	p.says(p.target, "apply", "--yes", "-f", p.with("{name: mail,", "{name: invoices,"))
 	p.says(p.target, "apply", "--yes", "-f", p.with("queues:", "queues: [{name: orders}]\nx-none:"))
 	if _, err := ch.QueueDeclare("shop.lock", false, false, true, false, nil); err != nil {

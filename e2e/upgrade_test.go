@@ -207,9 +207,7 @@ func upgradeWithinMigrations(t *testing.T, earlier release) { //nolint:thelper /
 	ch := target.Confirming(t)
 	for _, name := range legacy {
 		putQueue(t, target, name, map[string]any{"x-max-length": 1000})
-		if err := ch.QueueBind(name, name, "e", false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Bind(t, ch, name, name, "e", nil)
 	}
 	numbered(t, ch, 0, 20, legacy...)
 	migrate := func(args ...string) []string {

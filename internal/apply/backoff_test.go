@@ -354,13 +354,9 @@ func TestBindThenUnbindDuplicatesFailures(t *testing.T) {
 	stop := s.load(t, 0)
 	ch := target.Channel(t)
 	for range 3 {
-		if err := ch.QueueBind("shop.b.failed", "@q", "shop.failed", false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Bind(t, ch, "shop.b.failed", "@q", "shop.failed", nil)
 		wait(t, 200*time.Millisecond)
-		if err := ch.QueueUnbind("shop.b.failed", "@q", "shop.failed", nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Unbind(t, ch, "shop.b.failed", "@q", "shop.failed", nil)
 	}
 	stop()
 	doubled := func() int {
@@ -386,11 +382,9 @@ func TestBackoffChangesWhileARunListens(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := ch.QueueBind("shop.desk.r1.brake", "@q", "shop.failed", false, amqp091.Table{
+	brokertest.Bind(t, ch, "shop.desk.r1.brake", "@q", "shop.failed", amqp091.Table{
 		topology.ArgManagedBy: topology.DeskMark("shop"),
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	stop := s.load(t, 50*time.Millisecond)
 	for _, backoff := range []string{"b", "none", "a"} {
 		s.apply(t, s.m, backoff, 100*time.Millisecond)

@@ -24,16 +24,10 @@ func TestAMessageThatCannotBeHandedOverHoldsUpNoOther(t *testing.T) {
 	target := brokertest.VHost(t)
 	ch := target.Confirming(t)
 	for _, queue := range []string{"shop.a.failed", "next"} {
-		if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, queue, amqp091.Table{"x-queue-type": "quorum"})
 	}
-	if err := ch.ExchangeDeclare("shop.failed", "direct", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := ch.QueueBind("next", "shop.a.failed", "shop.failed", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.DeclareExchange(t, ch, "shop.failed", "direct", nil)
+	brokertest.Bind(t, ch, "next", "shop.a.failed", "shop.failed", nil)
 	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
 	if err != nil {
 		t.Fatal(err)
@@ -71,17 +65,11 @@ func TestHandOverKeepsThePublishersCC(t *testing.T) {
 	target := brokertest.VHost(t)
 	ch := target.Confirming(t)
 	for _, exchange := range []string{"in", "shop.failed"} {
-		if err := ch.ExchangeDeclare(exchange, "direct", true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.DeclareExchange(t, ch, exchange, "direct", nil)
 	}
 	for queue, exchange := range map[string]string{"shop.a.failed": "in", "next": "shop.failed"} {
-		if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
-			t.Fatal(err)
-		}
-		if err := ch.QueueBind(queue, "@billing", exchange, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, queue, amqp091.Table{"x-queue-type": "quorum"})
+		brokertest.Bind(t, ch, queue, "@billing", exchange, nil)
 	}
 	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
 	if err != nil {
@@ -123,29 +111,19 @@ func TestHandOverKeepsHowAMessageReturned(t *testing.T) {
 		if args != nil {
 			kind = "headers"
 		}
-		if err := ch.ExchangeDeclare(exchange, kind, true, false, false, false, args); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.DeclareExchange(t, ch, exchange, kind, args)
 	}
 	for _, queue := range []string{"shop.a.failed", "next"} {
-		if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, queue, amqp091.Table{"x-queue-type": "quorum"})
 	}
-	if err := ch.QueueBind("shop.a.failed", "@billing", "shop.failed", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, ch, "shop.a.failed", "@billing", "shop.failed", nil)
 	brokertest.PublishConfirmed(t, ch, "shop.a.dlx", "order.placed", amqp091.Publishing{
 		Headers: amqp091.Table{
 			"CC": []any{"@billing"}, "count": int32(2), "retry-queue": "billing", "retry-cc": []any{"x.y"},
 		},
 	})
-	if err := ch.QueueUnbind("shop.a.failed", "@billing", "shop.failed", nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := ch.QueueBind("next", "@billing", "shop.failed", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Unbind(t, ch, "shop.a.failed", "@billing", "shop.failed", nil)
+	brokertest.Bind(t, ch, "next", "@billing", "shop.failed", nil)
 	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
 	if err != nil {
 		t.Fatal(err)

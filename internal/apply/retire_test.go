@@ -138,15 +138,11 @@ func TestAHandOverNeedsConsent(t *testing.T) {
 	if _, err := ch.Consume(failed, "processor", false, false, false, false, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := ch.QueueBind(failed, "@qn", "shop.failed", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, ch, failed, "@qn", "shop.failed", nil)
 	for _, address := range []string{"@q", "@qa", "@qn"} {
 		brokertest.PublishConfirmed(t, ch, "shop.failed", address, amqp091.Publishing{Body: []byte("failed")})
 	}
-	if err := ch.QueueUnbind(failed, "@qn", "shop.failed", nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Unbind(t, ch, failed, "@qn", "shop.failed", nil)
 	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
 	if err != nil {
 		t.Fatal(err)
@@ -304,9 +300,7 @@ func TestAReplacedQueueKeepsTheBindingsOfOthers(t *testing.T) {
 			t.Parallel()
 			target := brokertest.VHost(t)
 			s := newStage(t, kind, target, target, target)
-			if err := target.Channel(t).QueueBind("q", "x", "amq.direct", false, nil); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Bind(t, target.Channel(t), "q", "x", "amq.direct", nil)
 			s.file = func(arguments string) string {
 				return strings.Replace(s.backoffs("a"), "{name: q,", "{name: q, arguments: {"+arguments+"},", 1)
 			}
@@ -430,9 +424,7 @@ func TestAQueueThatLeavesGetsItsRetry(t *testing.T) {
 	}
 	s.connect(t, target)
 	ch := target.Confirming(t)
-	if _, err := ch.QueueDeclare("svc", true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "svc", amqp091.Table{"x-queue-type": "quorum"})
 	s.apply(t, s.m, "- {name: svc, external: true, backoff: a}\n  ", 0)
 	headers := amqp091.Table{topology.DefaultCountHeader: int64(1)}
 	brokertest.PublishConfirmed(t, ch, "shop.a.dlx", "@svc", amqp091.Publishing{Headers: headers})

@@ -17,9 +17,7 @@ func TestAPlanConnectsOnce(t *testing.T) {
 	t.Parallel()
 	target, cable := brokertest.NewProxy(t, brokertest.VHost(t))
 	// Without consumers, it is asked.
-	if _, err := target.Channel(t).QueueDeclare("shop.a.failed", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, target.Channel(t), "shop.a.failed", nil)
 	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
 	if err != nil {
 		t.Fatal(err)

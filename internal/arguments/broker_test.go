@@ -222,9 +222,7 @@ func TestUnknownKeysOnABroker(t *testing.T) {
 	ch := target.Channel(t)
 	for _, kind := range types {
 		args := amqp091.Table{topology.ArgQueueType: kind}
-		if _, err := ch.QueueDeclare(kind, true, false, false, false, args); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, kind, args)
 	}
 	set := policy.All(topology.State{Version: target.Version})
 	values := []any{

@@ -119,9 +119,7 @@ func redeclares(t *testing.T, name string, target brokertest.Target, c [2]topolo
 	if _, err := ch.QueueDeclarePassive("q", false, false, false, false, nil); err != nil {
 		t.Errorf("%s: passively: %v", name, err)
 	}
-	if _, err := ch.QueueDelete("q", false, false, false); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Delete(t, ch, "q")
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -239,9 +239,7 @@ func TestAtLeastOnceNeedsRejectPublish(t *testing.T) {
 				})
 				return
 			}
-			if err := ch.QueueBind("dead", "", "dlx", false, nil); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Bind(t, ch, "dead", "", "dlx", nil)
 			brokertest.Fill(t, ch, "", "billing", 1, 10)
 			dies(t, ch, 0)
 			brokertest.Eventually(t, "the second dead letter", func() bool { return counts(t, ch, in)["dead"] > 0 })
@@ -308,17 +306,11 @@ func TestAQueueThatIsDown(t *testing.T) {
 	nodes := brokertest.Cluster(t)
 	target := nodes[0].VHost(t)
 	third := nodes[2].See(t, target).Channel(t)
-	if _, err := third.QueueDeclare("billing.dead", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := target.Channel(t).QueueDeclare("billing", true, false, false, false, amqp091.Table{
+	brokertest.Declare(t, third, "billing.dead", nil)
+	brokertest.Declare(t, target.Channel(t), "billing", amqp091.Table{
 		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead",
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := third.QueueBind("billing.dead", "dead", "amq.direct", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	})
+	brokertest.Bind(t, third, "billing.dead", "dead", "amq.direct", nil)
 	e, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
 	if err != nil {
 		t.Fatal(err)

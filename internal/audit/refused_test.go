@@ -40,12 +40,8 @@ func TestTopicKeysOnABroker(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
 	ch := target.Channel(t)
-	if err := ch.ExchangeDeclare("events", "topic", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ch.QueueDeclare("billing", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.DeclareExchange(t, ch, "events", "topic", nil)
+	brokertest.Declare(t, ch, "billing", nil)
 	for _, key := range []string{"#.a.#", "a#.b#.#c.#", "#.#.#", "#.a.#.b.#"} {
 		err := target.Channel(t).QueueBind("billing", key, "events", false, nil)
 		answer, ok := errors.AsType[*amqp091.Error](err)

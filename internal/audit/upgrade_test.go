@@ -263,9 +263,7 @@ func TestDeprecatedFeatures(t *testing.T) {
 	if err := ch.Qos(1, 0, true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ch.QueueDeclare("reports", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "reports", nil)
 	brokertest.PublishConfirmed(t, target.Confirming(t), "", "reports", amqp091.Publishing{}, amqp091.Publishing{})
 	for range 2 { // each gets one, and acknowledges nothing
 		deliveries, err := ch.Consume("reports", "", false, false, false, false, nil)

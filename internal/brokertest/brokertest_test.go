@@ -73,9 +73,7 @@ func TestANodeKeepsItsDataWhenItIsStoppedAndKilled(t *testing.T) {
 	node := brokertest.Node(t)
 	target := node.VHost(t)
 	ch := target.Channel(t)
-	if _, err := ch.QueueDeclare("kept", true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "kept", amqp091.Table{"x-queue-type": "quorum"})
 	brokertest.PublishConfirmed(t, ch, "", "kept", amqp091.Publishing{Body: []byte("x")})
 	settle := time.NewTimer(3 * time.Second) // see Kill
 	<-settle.C
@@ -103,9 +101,7 @@ func TestAClusterWorksWithoutANode(t *testing.T) {
 		t.Fatalf("two nodes have the name %s", nodes[0].Name(t))
 	}
 	quorum := amqp091.Table{"x-queue-type": "quorum"}
-	if _, err := nodes[1].See(t, target).Channel(t).QueueDeclare("kept", true, false, false, false, quorum); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, nodes[1].See(t, target).Channel(t), "kept", quorum)
 	nodes[1].Kill(t)
 	brokertest.PublishConfirmed(t, nodes[2].See(t, target).Channel(t), "", "kept", amqp091.Publishing{Body: []byte("x")})
 	nodes[1].Start(t)

@@ -37,9 +37,7 @@ func BenchmarkReplay(b *testing.B) {
 		b.Run(typ, func(b *testing.B) {
 			s := newShop(b, typ)
 			args := amqp091.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(-1), "x-overflow": "reject-publish"}
-			if _, err := s.ch.QueueDeclare(relayQueue, true, false, false, false, args); err != nil {
-				b.Fatal(err)
-			}
+			brokertest.Declare(b, s.ch, relayQueue, args)
 			for b.Loop() {
 				s.compareReplay(b)
 			}
@@ -221,9 +219,7 @@ func BenchmarkFewMessages(b *testing.B) {
 		b.Run(fmt.Sprintf("messages=%d", n), func(b *testing.B) {
 			s := newShop(b, "quorum")
 			args := amqp091.Table{"x-queue-type": "quorum"}
-			if _, err := s.ch.QueueDeclare(relayQueue, true, false, false, false, args); err != nil {
-				b.Fatal(err)
-			}
+			brokertest.Declare(b, s.ch, relayQueue, args)
 			s.bury(b, 1600)
 			park := desk.Request{Action: desk.Park, Queue: "billing.dead", Limit: n}
 			s.execute(b, park) // the queue of parked messages is new

@@ -191,9 +191,7 @@ func TestOldRecordsGo(t *testing.T) {
 		"age":    {log.Arguments.With(topology.ArgMessageTTL, int64(1000)), 0},
 	} {
 		queue := "log-" + name
-		if _, err := s.ch.QueueDeclare(queue, true, false, false, false, amqp.Table(tc.arguments)); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, s.ch, queue, amqp.Table(tc.arguments))
 		for i := range 10 {
 			brokertest.PublishConfirmed(t, s.ch, "", queue, amqp091.Publishing{
 				MessageId: fmt.Sprint(i), Body: []byte(strings.Repeat("x", 1000)),
@@ -228,9 +226,7 @@ func TestARunWhoseRecordCannotBeWritten(t *testing.T) {
 			func(t *testing.T, s *shop) {
 				t.Helper()
 				args := amqp091.Table{"x-queue-type": "classic", "x-max-length": 0, "x-overflow": "reject-publish"}
-				if _, err := s.ch.QueueDeclare(topology.LogName("shop"), true, false, false, false, args); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.Declare(t, s.ch, topology.LogName("shop"), args)
 			},
 			"inequivalent arg",
 		},

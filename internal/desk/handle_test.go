@@ -38,9 +38,7 @@ func TestAHandleSurvivesTheWayIntoAHoldAndBack(t *testing.T) {
 				if q == "work" {
 					args["x-dead-letter-exchange"], args["x-dead-letter-routing-key"] = "", "dead"
 				}
-				if _, err := ch.QueueDeclare(q, true, false, false, false, args); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.Declare(t, ch, q, args)
 			}
 			m := amqp091.Publishing{
 				MessageId: "m", Type: "t", Body: []byte{0, 255, 'x'}, Headers: deadletter.Aside(eachType()),

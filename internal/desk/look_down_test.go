@@ -93,10 +93,7 @@ func TestALookAtAnEmptyQueueNeedsNoRightToRead(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
-	if _, err := target.Channel(t).QueueDeclare("empty", true, false, false, false,
-		amqp091.Table{"x-queue-type": "quorum"}); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, target.Channel(t), "empty", amqp091.Table{"x-queue-type": "quorum"})
 	looked, err := deskOf(t, target.User(t, "management", "", "empty", "")).Look(t.Context(), "empty", desk.LookOptions{},
 		func(deadletter.Message) error { return nil })
 	if err != nil || looked.Messages != 0 {

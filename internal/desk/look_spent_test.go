@@ -27,9 +27,7 @@ func spentQueue(t *testing.T, target brokertest.Target, args amqp091.Table, retu
 		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dlq",
 	}
 	for name, args := range map[string]amqp091.Table{"dlq": args, "work": work} {
-		if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, name, args)
 	}
 	for i, n := range returned {
 		spend(t, ch, fmt.Sprint(i), n)

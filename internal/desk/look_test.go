@@ -42,9 +42,7 @@ func deskOf(tb testing.TB, target brokertest.Target) *desk.Desk {
 func filledQueue(tb testing.TB, target brokertest.Target, name string, n int, args amqp091.Table) *amqp091.Channel {
 	tb.Helper()
 	ch := target.Confirming(tb)
-	if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
-		tb.Fatal(err)
-	}
+	brokertest.Declare(tb, ch, name, args)
 	brokertest.Fill(tb, ch, "", name, n, 100)
 	brokertest.Eventually(tb, "the messages of "+name, func() bool { return readyIn(tb, ch, name) == n })
 	return ch
@@ -322,9 +320,7 @@ func TestLooksRefuseALimitInBytes(t *testing.T) {
 	}
 	ch := target.Confirming(t)
 	args := amqp091.Table{"x-max-length-bytes": int64(100_000)}
-	if _, err := ch.QueueDeclare("pings", true, false, false, false, args); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "pings", args)
 	brokertest.PublishConfirmed(t, ch, "", "pings", make([]amqp091.Publishing, 3)...)
 	for _, kind := range queueKinds() {
 		filledQueue(t, target, kind, 10, amqp091.Table{"x-queue-type": kind, "x-max-length-bytes": int64(100_000)})
@@ -572,9 +568,7 @@ func TestLooksAtAStream(t *testing.T) {
 	const queue, n = "stream", 1200
 	target := brokertest.VHost(t)
 	ch := target.Confirming(t)
-	if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": "stream"}); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, queue, amqp091.Table{"x-queue-type": "stream"})
 	brokertest.Fill(t, ch, "", queue, n, 10)
 	brokertest.Eventually(t, "the messages of the stream", func() bool { return readyIn(t, ch, queue) == n })
 	for _, o := range []desk.LookOptions{{Messages: 5}, {}} {

@@ -18,9 +18,7 @@ import (
 func TestAPullIsResumedWithAnotherFile(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "quorum")
-	if _, err := s.ch.QueueDeclare("small", true, false, false, false, amqp091.Table{"x-max-length": 5}); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, s.ch, "small", amqp091.Table{"x-max-length": 5})
 	const n = 40
 	var list []amqp091.Publishing
 	for i := range n {

@@ -18,9 +18,7 @@ import (
 func newUnfiledBilling(t *testing.T, typ string) *shop {
 	t.Helper()
 	s := newShopOn(t, brokertest.VHost(t), "version: 1\nname: desk\n")
-	if err := s.ch.ExchangeDeclare("events", "topic", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.DeclareExchange(t, s.ch, "events", "topic", nil)
 	for queue, args := range map[string]amqp091.Table{
 		"billing":      {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead"},
 		"billing.dead": {},
@@ -28,9 +26,7 @@ func newUnfiledBilling(t *testing.T, typ string) *shop {
 		args["x-queue-type"] = typ
 		s.declare(t, queue, args)
 	}
-	if err := s.ch.QueueBind("billing", "order.*", "events", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, s.ch, "billing", "order.*", "events", nil)
 	s.file, s.desk = "", unfiled(t, s.target)
 	return s
 }
@@ -89,9 +85,7 @@ func TestPullRefusalsWithoutAFile(t *testing.T) {
 	t.Parallel()
 	s := newUnfiledBilling(t, "quorum")
 	for _, queue := range []string{"alone", "twice", "twice.dlq", "twice_error"} {
-		if _, err := s.ch.QueueDeclare(queue, true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, s.ch, queue, nil)
 	}
 	d := unfiled(t, s.target)
 	for queue, want := range map[string]string{

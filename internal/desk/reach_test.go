@@ -131,9 +131,7 @@ func TestProposeFollowsTheExchangeOfAFramework(t *testing.T) {
 	s.desk.Reader.Known.Route = s.desk.Route
 	declare := func(name, kind string) {
 		t.Helper()
-		if err := s.ch.ExchangeDeclare(name, kind, true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.DeclareExchange(t, s.ch, name, kind, nil)
 	}
 	declare("one", topology.Topic)
 	declare("many", topology.Fanout)
@@ -141,13 +139,9 @@ func TestProposeFollowsTheExchangeOfAFramework(t *testing.T) {
 	for _, b := range [][2]string{
 		{"one", "billing"}, {"many", "billing"}, {"many", "billing.dead"}, {"kinds", "billing"},
 	} {
-		if err := s.ch.QueueBind(b[1], "order.#", b[0], false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Bind(t, s.ch, b[1], "order.#", b[0], nil)
 	}
-	if _, err := s.ch.QueueDeclare("spring.dlq", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, s.ch, "spring.dlq", nil)
 	for exchange, want := range map[string]string{
 		"one":   "1 message would go to billing",
 		"many":  `which lead to 2 queues: "billing", "billing.dead"; name a target with --to`,
@@ -184,17 +178,13 @@ func TestAResumeSendsToNoOtherQueue(t *testing.T) {
 	s.awaitReady(t, "spring.dlq", 1)
 	bind := func(queue string) {
 		t.Helper()
-		if err := s.ch.QueueBind(queue, "order.*", "amq.topic", false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Bind(t, s.ch, queue, "order.*", "amq.topic", nil)
 	}
 	bind("billing")
 	d := s.deskOn(t, s.target).Holding()
 	d.Reader.Known.Route = d.Route
 	run := takenBy(t, d, desk.Request{Action: desk.Replay, Queue: "spring.dlq"}, 1)
-	if err := s.ch.QueueUnbind("billing", "order.*", "amq.topic", nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Unbind(t, s.ch, "billing", "order.*", "amq.topic", nil)
 	bind("audit")
 	r, err := d.Resume(t.Context(), run, nil, nil)
 	const want = "a message leads to audit now, and the run was begun to send to billing; give the messages back"
@@ -223,17 +213,13 @@ func TestAResumeSendsToNoQueueThatWasBoundLater(t *testing.T) {
 			q.Target = target
 			run := takenBy(t, s.deskOn(t, s.target).Holding(), q, 1)
 			s.declare(t, "late", nil)
-			if err := s.ch.QueueBind("late", "#", "events", false, nil); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Bind(t, s.ch, "late", "#", "events", nil)
 			r, err := s.desk.Resume(t.Context(), run, nil, nil)
 			const want = "a message leads to late now, and the run was begun to send to audit and billing; give the messages back"
 			if err != nil || !strings.HasPrefix(r.Stopped, want) || r.Left != 1 || readyIn(t, s.ch, "late") > 0 {
 				t.Fatalf("%d messages in late: %+v, %v", readyIn(t, s.ch, "late"), r, err)
 			}
-			if err := s.ch.QueueUnbind("late", "#", "events", nil); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Unbind(t, s.ch, "late", "#", "events", nil)
 			if r, err := s.desk.Resume(t.Context(), run, nil, nil); err != nil || r.Moved != 1 {
 				t.Errorf("%+v, %v", r, err)
 			}

@@ -94,9 +94,7 @@ func TestAReplayIsRefusedWhereTheTargetDrops(t *testing.T) {
 		},
 	} {
 		queue := "mail " + name
-		if _, err := s.ch.QueueDeclare(queue, true, false, false, false, tc.args); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, s.ch, queue, tc.args)
 		if tc.has > 0 {
 			brokertest.PublishConfirmed(t, s.ch, "", queue, make([]amqp091.Publishing, tc.has)...)
 		}
@@ -124,9 +122,7 @@ func TestAFullTargetLosesNothingUnlessAllowed(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "quorum")
 	s.fill(t, 30)
-	if _, err := s.ch.QueueDeclare("mail", true, false, false, false, amqp091.Table{"x-max-length": 5}); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, s.ch, "mail", amqp091.Table{"x-max-length": 5})
 	q := desk.Request{Action: desk.Replay, Queue: "billing.dead", Target: desk.Target{Queue: "mail"}}
 	p, err := s.desk.Propose(t.Context(), q)
 	if err != nil {
@@ -146,9 +142,7 @@ func TestADropThatIsAllowed(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "quorum")
 	s.fill(t, 30)
-	if _, err := s.ch.QueueDeclare("mail", true, false, false, false, amqp091.Table{"x-max-length": 5}); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, s.ch, "mail", amqp091.Table{"x-max-length": 5})
 	s.desk.Allow = []string{"mail"}
 	q := desk.Request{Action: desk.Replay, Queue: "billing.dead", Target: desk.Target{Queue: "mail"}}
 	if r := s.execute(t, q); r.Moved != 30 || readyIn(t, s.ch, "mail") != 5 {
@@ -173,9 +167,7 @@ func TestAPolicyThatDropsStopsARun(t *testing.T) {
 			const n = 120
 			s := newShop(t, "quorum")
 			s.fill(t, n)
-			if _, err := s.ch.QueueDeclare("mail", true, false, false, false, nil); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Declare(t, s.ch, "mail", nil)
 			q := desk.Request{
 				Action: desk.Replay, Queue: "billing.dead", Target: desk.Target{Queue: "mail"}, Send: desk.SendOptions{Rate: 10},
 			}
@@ -361,9 +353,7 @@ func TestAPolicyThatDropsStopsADirectRun(t *testing.T) {
 	s := newShop(t, "quorum")
 	s.fill(t, n)
 	s.declare(t, "mail", nil)
-	if err := s.ch.QueueBind("mail", "order.*", "events", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, s.ch, "mail", "order.*", "events", nil)
 	q := request(t, desk.Replay)
 	q.Target.Original = true // the run listens for failures in billing, and so waits
 	r := s.executeWaiting(t, q, func() { s.policy(t, "policies", "mail", map[string]any{"max-length": 5}) })

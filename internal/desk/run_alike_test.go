@@ -32,12 +32,8 @@ func pairsAlike() map[string]alike {
 // publish publishes the pair to a queue.
 func (a alike) publish(t *testing.T, s *shop, queue string) {
 	t.Helper()
-	if err := s.ch.ExchangeDeclare("devices", "fanout", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.ch.QueueBind(queue, "", "devices", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.DeclareExchange(t, s.ch, "devices", "fanout", nil)
+	brokertest.Bind(t, s.ch, queue, "", "devices", nil)
 	for i, key := range a.keys {
 		m := amqp091.Publishing{
 			DeliveryMode: amqp091.Persistent, Body: []byte("x"), Headers: amqp091.Table{"desk-replays": int64(1)},

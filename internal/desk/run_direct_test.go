@@ -203,9 +203,7 @@ func TestADirectRunIsRefused(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, typ)
 			args := amqp091.Table{"x-queue-type": typ, "x-max-length": 5, "x-overflow": "reject-publish"}
-			if _, err := s.ch.QueueDeclare("small", true, false, false, false, args); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Declare(t, s.ch, "small", args)
 			chosen, rest := s.bury(t, 400)
 			q := request(t, desk.Replay)
 			q.Target.Queue = "small"
@@ -327,9 +325,7 @@ func TestAnEditWithANewKeyIsResumed(t *testing.T) {
 func (s *shop) editForFull(t *testing.T) desk.Result {
 	t.Helper()
 	args := amqp091.Table{"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish"}
-	if _, err := s.ch.QueueDeclare("full", true, false, false, false, args); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, s.ch, "full", args)
 	brokertest.PublishConfirmed(t, s.ch, "", "full", amqp091.Publishing{})
 	s.bury(t, 4)
 	q := request(t, desk.Edit)

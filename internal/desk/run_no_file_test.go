@@ -181,10 +181,9 @@ func TestAnEmptyParkedQueueGoes(t *testing.T) {
 		t.Errorf("%s is still there", parked)
 	}
 	s.awaitReady(t, "dlq", 6)
-	if _, err := s.ch.QueueDeclare("full", true, false, false, false,
-		amqp091.Table{"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish"}); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, s.ch, "full", amqp091.Table{
+		"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish",
+	})
 	brokertest.PublishConfirmed(t, s.ch, "", "full", amqp091.Publishing{})
 	q := desk.Request{Action: desk.Edit, Queue: "dlq", Limit: 1, Edited: &deadletter.Edited{Body: []byte("new")}}
 	q.Target.Queue = "full"
@@ -274,9 +273,7 @@ func TestMessagesArriveWhileAnEmptyParkedQueueGoes(t *testing.T) {
 					return readyIn(t, s.ch, parked) > 0
 				}
 			})
-			if _, err := s.ch.QueueDelete(parked, false, false, false); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Delete(t, s.ch, parked)
 			if err := other.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -292,9 +289,7 @@ func TestMessagesArriveWhileAnEmptyParkedQueueGoes(t *testing.T) {
 			if lost, doubled := compareCounts(all, got); lost+doubled > 0 {
 				t.Errorf("%d lost, %d doubled", lost, doubled)
 			}
-			if _, err := s.ch.QueueDelete(parked, false, false, false); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Delete(t, s.ch, parked)
 			s.tidyDesk(t)
 		})
 	}

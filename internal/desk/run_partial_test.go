@@ -41,13 +41,9 @@ func TestARunStopsAtAPartialNack(t *testing.T) {
 				"x-max-length": 1, "x-overflow": tc.overflow, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "other",
 			})
 			brokertest.PublishConfirmed(t, s.ch, "", "full", amqp091.Publishing{})
-			if err := s.ch.ExchangeDeclare("all", topology.Fanout, true, false, false, false, nil); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.DeclareExchange(t, s.ch, "all", topology.Fanout, nil)
 			for _, queue := range []string{"full", "other"} {
-				if err := s.ch.QueueBind(queue, "", "all", false, nil); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.Bind(t, s.ch, queue, "", "all", nil)
 			}
 			q := request(t, desk.Replay)
 			if tc.edits {

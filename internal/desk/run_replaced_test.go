@@ -38,9 +38,7 @@ func TestAReturnWaitsForAReplacement(t *testing.T) {
 	}) {
 		t.Fatalf("the run is bound to the queue: %v, %v", state.Have.Bindings, err)
 	}
-	if _, err := s.ch.QueueDelete(hold, false, false, false); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Delete(t, s.ch, hold)
 	if r, err := s.desk.Return(t.Context(), run, nil); err != nil || r.Moved != len(chosen) || !r.Ended {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -72,9 +70,7 @@ func TestAReplayByNameWaitsForAReplacement(t *testing.T) {
 					!strings.Contains(r.Stopped, "dlxctl migrate billing") {
 					t.Fatalf("%+v", r)
 				}
-				if _, err := s.ch.QueueDelete(hold, false, false, false); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.Delete(t, s.ch, hold)
 				if holds {
 					if r, err := s.desk.Resume(t.Context(), r.Run, nil, nil); err != nil || r.Moved != 1 || !r.Ended {
 						t.Fatalf("%+v, %v", r, err)

@@ -20,12 +20,8 @@ func TestAStreamDoesNotHoldUpARun(t *testing.T) {
 	s := newShop(t, "quorum")
 	ch := s.target.Channel(t)
 	stream := amqp091.Table{"x-queue-type": "stream"}
-	if _, err := ch.QueueDeclare("history", true, false, false, false, stream); err != nil {
-		t.Fatal(err)
-	}
-	if err := ch.QueueBind("history", "order.#", "events", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "history", stream)
+	brokertest.Bind(t, ch, "history", "order.#", "events", nil)
 	brokertest.Fill(t, s.ch, "", "history", 50, 10)
 	s.consume(t, "billing", func(amqp091.Delivery) bool { return false })
 	s.consume(t, "audit", func(amqp091.Delivery) bool { return false })
@@ -71,9 +67,7 @@ func TestNothingIsTakenOutOfAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := takenBy(t, s.deskOn(t, s.target).Holding(), q, 1)
-	if _, err := s.ch.QueueDelete("history", false, false, false); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Delete(t, s.ch, "history")
 	declare("stream")
 	for _, q.Action = range []desk.Action{desk.Replay, desk.Park, desk.Discard} {
 		_, err := s.desk.Propose(t.Context(), q)

@@ -311,9 +311,7 @@ func (s *shop) whole(t *testing.T, chosen, rest []string) {
 // pass waits until the broker has let some milliseconds pass.
 func (s *shop) pass(t *testing.T, ttl int) {
 	t.Helper()
-	if _, err := s.ch.QueueDeclare("clock", true, false, false, false, amqp091.Table{"x-message-ttl": ttl}); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, s.ch, "clock", amqp091.Table{"x-message-ttl": ttl})
 	brokertest.PublishConfirmed(t, s.ch, "", "clock", amqp091.Publishing{})
 	s.awaitReady(t, "clock", 0)
 }

@@ -25,20 +25,12 @@ func (s *shop) interruptChange(t *testing.T) (finish func()) {
 	})
 	b := s.topology.Bindings[i]
 	args := amqp091.Table(b.Arguments)
-	if err := s.ch.QueueBind(b.Destination, b.Key, "shop.failed.next", false, args); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.ch.QueueUnbind(b.Destination, b.Key, "shop.failed", args); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, s.ch, b.Destination, b.Key, "shop.failed.next", args)
+	brokertest.Unbind(t, s.ch, b.Destination, b.Key, "shop.failed", args)
 	return func() {
 		t.Helper()
-		if err := s.ch.QueueBind(b.Destination, b.Key, "shop.failed", false, args); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.ch.QueueUnbind(b.Destination, b.Key, "shop.failed.next", args); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Bind(t, s.ch, b.Destination, b.Key, "shop.failed", args)
+		brokertest.Unbind(t, s.ch, b.Destination, b.Key, "shop.failed.next", args)
 	}
 }
 
@@ -247,9 +239,7 @@ func TestARunStopsWhenItsQueueIsUnbound(t *testing.T) {
 	if err != nil || !strings.HasPrefix(r.Stopped, why) || r.Moved > n/2 || r.Moved+r.Left != n {
 		t.Fatalf("%d messages are in shop.unroutable: %+v, %v", readyIn(t, s.ch, "shop.unroutable"), r, err)
 	}
-	if err := s.ch.QueueBind("billing", "@billing", "shop.return", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, s.ch, "billing", "@billing", "shop.return", nil)
 	left := r.Left
 	if r, err = s.desk.Resume(t.Context(), r.Run, &desk.SendOptions{}, nil); err != nil || r.Moved != left {
 		t.Errorf("%+v, %v", r, err)

@@ -46,10 +46,8 @@ func TestPublisherByNameOnceInAWhile(t *testing.T) {
 				t.Fatal(err)
 			}
 			ch := s.target.Channel(t)
-			if err := ch.QueueBind("new", "published-by-name", topology.SwitchExchangeName("shop", "old")+".new", false,
-				amqp091.Table{"x-managed-by": "dlxctl/shop"}); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Bind(t, ch, "new", "published-by-name", topology.SwitchExchangeName("shop", "old")+".new",
+				amqp091.Table{"x-managed-by": "dlxctl/shop"})
 			brokertest.Take(t, ch, "old") // only the mark is left of the message
 			if err := ch.Ack(1, false); err != nil {
 				t.Fatal(err)
@@ -67,12 +65,8 @@ func TestPublisherByNameOnceInAWhile(t *testing.T) {
 			if tc.file != "" {
 				s = newStageIn(t, s.target, tc.file, "", nil)
 				ch := s.target.Channel(t)
-				if _, err := ch.QueueDelete("old", false, false, false); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := ch.QueueDeclare("old", true, false, false, false, nil); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.Delete(t, ch, "old")
+				brokertest.Declare(t, ch, "old", nil)
 			}
 			var headers amqp091.Table
 			if tc.cc != nil {

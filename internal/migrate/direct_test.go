@@ -105,9 +105,7 @@ func TestForward(t *testing.T) {
 		t.Errorf("%d of %d messages came", len(got), published)
 	}
 	// When the service is changed at last, an operator deletes the queue, and the rest is removed.
-	if _, err := s.target.Channel(t).QueueDelete("old", false, false, false); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Delete(t, s.target.Channel(t), "old")
 	if err := s.runner(t).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}

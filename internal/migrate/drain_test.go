@@ -178,9 +178,7 @@ func TestDrainHeadersTooLarge(t *testing.T) {
 	s := newStage(t, "classic", nil)
 	ch := s.target.Channel(t)
 	args := amqp091.Table{"x-message-ttl": int64(1), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "old"}
-	if _, err := ch.QueueDeclare("before", true, false, false, false, args); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "before", args)
 	big := strings.Repeat("x", 130_900)
 	if err := ch.PublishWithContext(t.Context(), "", "before", true, false,
 		amqp091.Publishing{

@@ -81,9 +81,7 @@ queues:
 	f.stage = newStageIn(tb, target, b.String(), "", nil)
 	ch := target.Channel(tb)
 	for name, kind := range map[string]string{"t": "topic", "d": "direct", "f": "fanout", "h": "headers"} {
-		if err := ch.ExchangeDeclare(name, kind, true, false, false, false, nil); err != nil {
-			tb.Fatal(err)
-		}
+		brokertest.DeclareExchange(tb, ch, name, kind, nil)
 	}
 	for _, name := range slices.Concat(f.queues, f.moved) {
 		f.declare(tb, ch, name, nil)
@@ -96,16 +94,12 @@ func (f *fleet) declare(tb testing.TB, ch *amqp091.Channel, name string, args am
 	tb.Helper()
 	all := amqp091.Table{"x-queue-type": f.have}
 	maps.Copy(all, args)
-	if _, err := ch.QueueDeclare(name, true, false, false, false, all); err != nil {
-		tb.Fatal(err)
-	}
+	brokertest.Declare(tb, ch, name, all)
 	for _, b := range []struct {
 		key, exchange string
 		args          amqp091.Table
 	}{{name + ".#", "t", nil}, {name, "d", nil}, {"", "f", nil}, {"", "h", amqp091.Table{"to": name, "x-match": "all"}}} {
-		if err := ch.QueueBind(name, b.key, b.exchange, false, b.args); err != nil {
-			tb.Fatal(err)
-		}
+		brokertest.Bind(tb, ch, name, b.key, b.exchange, b.args)
 	}
 }
 
@@ -367,9 +361,7 @@ func TestManyAtOnce(t *testing.T) {
 	f := newFleet(t, brokertest.VHost(t), "classic", "quorum", 28, 2)
 	ch := f.target.Channel(t)
 	const stuck, refused = "q03", "q07"
-	if _, err := ch.QueueDelete(refused, false, false, false); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Delete(t, ch, refused)
 	f.declare(t, ch, refused, amqp091.Table{"x-expires": 3_600_000})
 	if err := ch.Qos(1, 0, false); err != nil {
 		t.Fatal(err)

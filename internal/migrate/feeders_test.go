@@ -30,9 +30,7 @@ func (s *stage) homeMade(t *testing.T, typ string, ttl time.Duration, chain ...s
 			"x-queue-type": typ, "x-message-ttl": ttl.Milliseconds(), "x-dead-letter-exchange": "",
 			"x-dead-letter-routing-key": next,
 		}
-		if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, name, args)
 	}
 }
 
@@ -135,9 +133,7 @@ func TestHomeMadeRetryQueueInUse(t *testing.T) {
 	if _, err := ch.QueuePurge("old.wait", false); err != nil {
 		t.Fatal(err)
 	}
-	if err := ch.QueueBind("old.wait", "late", "d", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, ch, "old.wait", "late", "d", nil)
 	r = s.runner(t)
 	r.Wait = 10 * time.Second
 	if err := r.Run(t.Context()); !errors.Is(err, migrate.ErrWaiting) ||
@@ -156,12 +152,8 @@ func TestHomeMadeRetryQueueInUse(t *testing.T) {
 	args := amqp091.Table{
 		"x-message-ttl": int64(500), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "new",
 	}
-	if _, err := ch.QueueDeclare("old.wait", true, false, false, false, args); err != nil {
-		t.Fatal(err)
-	}
-	if err := ch.QueueBind("old.wait", "late", "d", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "old.wait", args)
+	brokertest.Bind(t, ch, "old.wait", "late", "d", nil)
 	s.send(t, "d", "late", "before", nil)
 	if err := s.runner(t).Run(t.Context()); err != nil || s.exists(t, "old") {
 		t.Errorf("when it dead-letters to the successor, it ends with %v", err)
@@ -218,16 +210,12 @@ func TestHomeMadeRetryQueueReturnsLater(t *testing.T) {
 		t.Errorf("it ends with %v", err)
 	}
 	ch := s.target.Channel(t)
-	if err := ch.QueueBind("old.wait", "late", "d", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, ch, "old.wait", "late", "d", nil)
 	if err := r.Run(t.Context()); !errors.Is(err, migrate.ErrWaiting) ||
 		!strings.Contains(err.Error(), "can still get messages: the exchange d routes messages to it") {
 		t.Errorf("while an exchange leads to it, it ends with %v", err)
 	}
-	if err := ch.QueueUnbind("old.wait", "late", "d", nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Unbind(t, ch, "old.wait", "late", "d", nil)
 	stop()
 	if err := s.cautious(t).Run(t.Context()); err != nil || s.exists(t, "old") {
 		t.Errorf("the next one ends with %v", err)
@@ -270,9 +258,7 @@ func TestRetryQueueWithANamedExchange(t *testing.T) {
 	s := newStage(t, "classic", nil)
 	ch := s.target.Channel(t)
 	args := amqp091.Table{"x-message-ttl": int64(4000), "x-dead-letter-exchange": "d", "x-dead-letter-routing-key": "a"}
-	if _, err := ch.QueueDeclare("old.wait", true, false, false, false, args); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "old.wait", args)
 	for i := range 10 {
 		if err := ch.Publish("", "old.wait", true, false, amqp091.Publishing{MessageId: fmt.Sprint(i)}); err != nil {
 			t.Fatal(err)
@@ -300,12 +286,8 @@ func TestAbortLeavesWhatIsFinished(t *testing.T) {
 	file := fmt.Sprintf(topologyFile, "classic") + "  - {name: b2, replaces: b, bindings: [{exchange: d, key: b}]}\n"
 	s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
 	ch := s.target.Channel(t)
-	if _, err := ch.QueueDeclare("b", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := ch.QueueBind("b", "b", "d", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "b", nil)
+	brokertest.Bind(t, ch, "b", "b", "d", nil)
 	finish := func(names ...string) *migrate.Runner {
 		r := s.runner(t)
 		r.Legacy = names
@@ -344,9 +326,7 @@ func TestAbortLeavesWhatIsFinished(t *testing.T) {
 		t.Error("the successor of the other is still there")
 	}
 	// A service that still declares the legacy queue does not make it undone.
-	if _, err := ch.QueueDeclare("old", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "old", nil)
 	if err := finish().Abort(t.Context(), s.without(t)); err != nil || !s.exists(t, "new") {
 		t.Errorf("once the legacy queue was declared again, it ends with %v; the successor exists: %t", err,
 			s.exists(t, "new"))
@@ -364,9 +344,7 @@ func TestAbortWithAHomeMadeRetryQueue(t *testing.T) {
 		"x-message-ttl": int64(3_600_000), "x-dead-letter-exchange": "",
 		"x-dead-letter-routing-key": "new",
 	}
-	if _, err := ch.QueueDeclare("new.wait", true, false, false, false, args); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "new.wait", args)
 	for i := range 10 {
 		if err := ch.Publish("", "new.wait", true, false, amqp091.Publishing{MessageId: fmt.Sprint(i)}); err != nil {
 			t.Fatal(err)

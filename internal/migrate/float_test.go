@@ -24,9 +24,7 @@ func TestFloatsWithoutAFractionAreRefused(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, "classic", nil)
 			ch := s.target.Channel(t)
-			if err := ch.QueueBind("old", "", "h", false, amqp091.Table{"version": v, "x-match": "all"}); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Bind(t, ch, "old", "", "h", amqp091.Table{"version": v, "x-match": "all"})
 			r := s.runner(t)
 			err := r.Run(t.Context())
 			if !errors.Is(err, migrate.ErrRefused) || !strings.Contains(err.Error(), "bound to h with the argument version") ||
@@ -48,9 +46,7 @@ func TestOtherNumbersAreNotRefused(t *testing.T) {
 	s := newStage(t, "classic", nil)
 	ch := s.target.Channel(t)
 	for exchange, v := range map[string]any{"t": float64(1), "d": float64(1), "f": float64(1), "h": 1.5} {
-		if err := ch.QueueBind("old", "k", exchange, false, amqp091.Table{"v": v, "i": int32(1)}); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Bind(t, ch, "old", "k", exchange, amqp091.Table{"v": v, "i": int32(1)})
 	}
 	if err := s.runner(t).Run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -80,9 +76,7 @@ func TestAFloatBoundMeanwhileIsRefused(t *testing.T) {
 		!strings.Contains(err.Error(), "the argument version") {
 		t.Errorf("it ends with %v", err)
 	}
-	if err := ch.QueueUnbind("old", "", "h", amqp091.Table{"version": float64(1)}); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Unbind(t, ch, "old", "", "h", amqp091.Table{"version": float64(1)})
 	if err := s.runner(t).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}

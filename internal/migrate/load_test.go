@@ -104,14 +104,10 @@ func (s *stage) legacy(tb testing.TB, legacyType string, legacyArgs amqp091.Tabl
 	ch, queue := s.target.Channel(tb), cmp.Or(s.declares, "old")
 	args := amqp091.Table{"x-queue-type": legacyType}
 	maps.Copy(args, legacyArgs)
-	if _, err := ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
-		tb.Fatal(err)
-	}
+	brokertest.Declare(tb, ch, queue, args)
 	for _, e := range s.want.Exchanges {
 		if e.Label.Role == topology.RoleBusiness {
-			if err := ch.ExchangeDeclare(e.Name, e.Type, true, false, false, false, nil); err != nil {
-				tb.Fatal(err)
-			}
+			brokertest.DeclareExchange(tb, ch, e.Name, e.Type, nil)
 		}
 	}
 	if err := ch.ExchangeBind("d", "a", "up", false, nil); err != nil {
@@ -119,10 +115,7 @@ func (s *stage) legacy(tb testing.TB, legacyType string, legacyArgs amqp091.Tabl
 	}
 	for _, b := range s.want.Bindings {
 		if b.Destination == "new" && b.Label.Role == topology.RoleBusiness {
-			if err := ch.QueueBind(queue, b.Key, b.Source, false,
-				amqp091.Table(b.Arguments.Without(topology.ArgManagedBy))); err != nil {
-				tb.Fatal(err)
-			}
+			brokertest.Bind(tb, ch, queue, b.Key, b.Source, amqp091.Table(b.Arguments.Without(topology.ArgManagedBy)))
 		}
 	}
 }
@@ -374,9 +367,7 @@ func TestBindThenUnbindDoubles(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, "classic", nil)
 	ch := s.target.Channel(t)
-	if _, err := ch.QueueDeclare("new", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "new", nil)
 	stopOld, stopNew := s.consume(t, "old"), s.consume(t, "new")
 	published := s.publish(t, 0)
 	wait(t, 300*time.Millisecond)
@@ -385,13 +376,9 @@ func TestBindThenUnbindDoubles(t *testing.T) {
 			continue
 		}
 		args := amqp091.Table(b.Arguments.Without(topology.ArgManagedBy))
-		if err := ch.QueueBind("new", b.Key, b.Source, false, args); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Bind(t, ch, "new", b.Key, b.Source, args)
 		wait(t, 100*time.Millisecond)
-		if err := ch.QueueUnbind("old", b.Key, b.Source, args); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Unbind(t, ch, "old", b.Key, b.Source, args)
 	}
 	confirmed := published()
 	lost, doubled := s.account(t, confirmed)

@@ -243,9 +243,7 @@ func TestWhatQueuesShareIsPreparedByOneAtATime(t *testing.T) {
 		}
 	}
 	const shared = "shop.quick.failed"
-	if _, err := f.target.Channel(t).QueueDelete(shared, false, false, false); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Delete(t, f.target.Channel(t), shared)
 	const meta = "Meta = maps:get(log_meta, maps:get(names, ra_system:fetch(quorum_queues))), "
 	node.Eval(t, meta+"sys:suspend(Meta).")
 	failed, prepared := make(chan error, 1), make(chan error, 1)
@@ -310,9 +308,7 @@ func TestReplaceKeepsAHoldThatFailed(t *testing.T) {
 		if time.Since(began) > 6*time.Minute {
 			break
 		}
-		if _, err := ch.QueueDelete("later", false, false, false); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Delete(t, ch, "later")
 	}
 	f.tidy(t)
 }

@@ -414,9 +414,7 @@ func TestReplaceBehindOtherExchanges(t *testing.T) {
 			s.rest = time.Second
 			ch := s.target.Channel(t)
 			declare := func(name, kind string, args amqp091.Table) {
-				if err := ch.ExchangeDeclare(name, kind, true, false, false, false, args); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.DeclareExchange(t, ch, name, kind, args)
 			}
 			declare("spill", "fanout", nil)
 			declare("by argument", "direct", amqp091.Table{"alternate-exchange": "f"})
@@ -427,9 +425,7 @@ func TestReplaceBehindOtherExchanges(t *testing.T) {
 			s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/alternate", map[string]any{
 				"pattern": "^by policy$", "definition": map[string]any{"alternate-exchange": "t"}, "apply-to": "exchanges",
 			})
-			if _, err := ch.QueueDeclare("astray", true, false, false, false, nil); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Declare(t, ch, "astray", nil)
 			for _, err := range []error{
 				ch.QueueBind("astray", "", "spill", false, nil), ch.QueueBind("new", "k", "spilling", false, nil),
 				ch.QueueBind("new", "", "middle", false, nil), ch.ExchangeBind("middle", "#", "front", false, nil),

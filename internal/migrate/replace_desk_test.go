@@ -24,12 +24,8 @@ func (s *stage) giveBack(t *testing.T, queue string, publishes bool) (stop func(
 	ch, exchange := s.target.Confirming(t), topology.HoldName("shop", "r1")+".to.0"
 	mark := amqp091.Table{topology.ArgManagedBy: topology.DeskMark("shop")}
 	own := amqp091.Table{topology.ArgManagedBy: topology.DeskMark("shop"), "alternate-exchange": exchange}
-	if err := ch.ExchangeDeclare(exchange, "fanout", true, false, false, false, own); err != nil {
-		t.Fatal(err)
-	}
-	if err := ch.QueueBind(queue, "", exchange, false, mark); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.DeclareExchange(t, ch, exchange, "fanout", own)
+	brokertest.Bind(t, ch, queue, "", exchange, mark)
 	ctx, cancel := context.WithCancel(t.Context())
 	returned := ch.NotifyReturn(make(chan amqp091.Return, 10_000))
 	confirmed := map[string]bool{}

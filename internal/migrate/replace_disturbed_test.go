@@ -503,9 +503,7 @@ func TestReplaceWithoutALeader(t *testing.T) {
 		}
 		brokertest.PublishConfirmed(t, s.target.Confirming(t), "f", "", amqp091.Publishing{MessageId: "1"})
 	}
-	if _, err := s.target.Channel(t).QueueDelete("new", false, false, false); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Delete(t, s.target.Channel(t), "new")
 	if err := s.replacer(t).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}

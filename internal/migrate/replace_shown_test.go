@@ -114,9 +114,7 @@ func TestShown(t *testing.T) {
 	state := s.inspect(t)
 	for _, b := range state.Have.Bindings {
 		if b.Destination == "new" && b.Source != "" {
-			if err := s.target.Channel(t).QueueUnbind("new", b.Key, b.Source, amqp091.Table(b.Arguments)); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Unbind(t, s.target.Channel(t), "new", b.Key, b.Source, amqp091.Table(b.Arguments))
 		}
 	}
 	seen := shown(monitor)

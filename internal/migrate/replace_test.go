@@ -583,11 +583,9 @@ func TestReplaceIsRefused(t *testing.T) {
 			func(t *testing.T, s *stage, ch *amqp091.Channel) {
 				t.Helper()
 				s.legacy(t, "classic", nil)
-				if _, err := ch.QueueDeclare("wait", true, false, false, false, amqp091.Table{
+				brokertest.Declare(t, ch, "wait", amqp091.Table{
 					"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "new",
-				}); err != nil {
-					t.Fatal(err)
-				}
+				})
 			}, nil, "the queue wait dead-letters to new by its name",
 		},
 		"an auto-delete queue": {
@@ -602,20 +600,16 @@ func TestReplaceIsRefused(t *testing.T) {
 			func(t *testing.T, s *stage, ch *amqp091.Channel) {
 				t.Helper()
 				s.legacy(t, "classic", nil)
-				if _, err := ch.QueueDeclare("wait", true, false, false, false, amqp091.Table{
+				brokertest.Declare(t, ch, "wait", amqp091.Table{
 					"x-dead-letter-exchange": "", "x-message-ttl": 1000,
-				}); err != nil {
-					t.Fatal(err)
-				}
+				})
 			}, nil, "the queue wait dead-letters to the default exchange",
 		},
 		"publishers by name": {
 			func(t *testing.T, s *stage, ch *amqp091.Channel) {
 				t.Helper()
 				old := amqp091.Table{"x-queue-type": "classic"}
-				if _, err := ch.QueueDeclare("new", true, false, false, false, old); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.Declare(t, ch, "new", old)
 				s.send(t, "", "new", "by name", nil)
 			}, nil, "publishers may send to it by its name",
 		},
@@ -678,9 +672,7 @@ func (s *stage) foreign(t *testing.T, ch *amqp091.Channel, name string, more amq
 	t.Helper()
 	args := amqp091.Table{"x-queue-type": "quorum"}
 	maps.Copy(args, more)
-	if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, name, args)
 	s.send(t, "", name, "foreign", nil)
 }
 
@@ -819,15 +811,9 @@ func TestReplaceDeadLettersByAPolicyOfOthers(t *testing.T) {
 	t.Parallel()
 	s := replaceStageOf(t, brokertest.VHost(t), "classic", "quorum", nil, "    deadLetterBy: unmanaged\n")
 	ch := s.target.Channel(t)
-	if err := ch.ExchangeDeclare("dlx", "direct", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ch.QueueDeclare("expired", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := ch.QueueBind("expired", "gone", "dlx", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.DeclareExchange(t, ch, "dlx", "direct", nil)
+	brokertest.Declare(t, ch, "expired", nil)
+	brokertest.Bind(t, ch, "expired", "gone", "dlx", nil)
 	s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/team", map[string]any{
 		"pattern": "^new$", "apply-to": "queues",
 		"definition": map[string]any{"dead-letter-exchange": "dlx", "dead-letter-routing-key": "gone"},

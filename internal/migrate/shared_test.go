@@ -348,14 +348,10 @@ func TestSharedRetryQueuesInARow(t *testing.T) {
 	t.Parallel()
 	s := shared(t, "quorum", 6*time.Second, []string{"old", "stays"}, nil, []string{"old"})
 	ch := s.target.Channel(t)
-	if err := ch.ExchangeDeclare("onward", "fanout", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ch.QueueDeclare("first", true, false, false, false, amqp091.Table{
+	brokertest.DeclareExchange(t, ch, "onward", "fanout", nil)
+	brokertest.Declare(t, ch, "first", amqp091.Table{
 		"x-message-ttl": 6000, "x-dead-letter-exchange": "onward",
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	for _, err := range []error{
 		ch.QueueBind("first", "", "retry", false, nil), ch.QueueUnbind("shared", "", "retry", nil),
 		ch.QueueBind("shared", "", "onward", false, nil),
@@ -449,20 +445,14 @@ func TestBindingThroughADelay(t *testing.T) {
 	t.Parallel()
 	s := shared(t, "quorum", time.Second, nil, []string{"old"}, []string{"old"})
 	ch := s.target.Channel(t)
-	if err := ch.QueueBind("shared", "old", "work", false, nil); err != nil { // and at once, through work
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, ch, "shared", "old", "work", nil) // and at once, through work
 	r, _ := s.listen(t)
 	if err := r.Run(t.Context()); !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(),
 		"the exchange work routes messages to it; let the messages for old come to it with the routing key old.v2") {
 		t.Errorf("it ends with %v", err)
 	}
-	if err := ch.QueueBind("shared", "old.v2", "work", false, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := ch.QueueUnbind("shared", "old", "work", nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, ch, "shared", "old.v2", "work", nil)
+	brokertest.Unbind(t, ch, "shared", "old", "work", nil)
 	s.send(t, "work", "old.v2", "before", nil)
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)

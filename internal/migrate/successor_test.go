@@ -68,9 +68,7 @@ func TestMigrateToAQueueThatDiffers(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, "quorum", nil)
 		ch := s.target.Channel(t)
-		if _, err := ch.QueueDeclare("new", true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, "new", amqp091.Table{"x-queue-type": "quorum"})
 		s.refuses(t, s.runner(t), "queue new is blocked", "--allow replaces-queue=new")
 		replacer := s.replacer(t)
 		replacer.Legacy = []string{"new"}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 )
 
@@ -14,9 +15,7 @@ import (
 func TestAnUnlistableBindingIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, "classic", nil)
-	if err := s.target.Channel(t).QueueBind("old", "a~b", "t", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, s.target.Channel(t), "old", "a~b", "t", nil)
 	r := s.runner(t)
 	err := r.Run(t.Context())
 	if !errors.Is(err, migrate.ErrRefused) || r.Wrote() ||

@@ -150,9 +150,7 @@ func TestDrainTakesOutMalformedHistory(t *testing.T) {
 	s := newStage(t, "classic", nil)
 	ch := s.target.Channel(t)
 	args := amqp091.Table{"x-message-ttl": int64(1), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "old"}
-	if _, err := ch.QueueDeclare("before", true, false, false, false, args); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, "before", args)
 	if err := ch.Publish("", "before", true, false,
 		amqp091.Publishing{MessageId: "true", Headers: amqp091.Table{"own": "kept"}}); err != nil {
 		t.Fatal(err)

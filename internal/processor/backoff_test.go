@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
 // backoffFile is a topology with one work queue and three waits, two of which share
@@ -157,9 +159,7 @@ func TestABackoffThatShrank(t *testing.T) {
 	reject(t, s.take(t, "billing"))
 	for _, b := range s.topology.Bindings {
 		if n, _ := b.Arguments["count"].(int64); n >= 2 {
-			if err := s.ch.QueueUnbind(b.Destination, b.Key, b.Source, amqp091.Table(b.Arguments)); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Unbind(t, s.ch, b.Destination, b.Key, b.Source, amqp091.Table(b.Arguments))
 		}
 	}
 	reject(t, s.take(t, "billing"))

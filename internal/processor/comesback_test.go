@@ -65,9 +65,7 @@ func TestWhereDelayedMessagesComeBack(t *testing.T) {
 	declare := func(name, kind string) step {
 		return func(t *testing.T, s *stage) {
 			t.Helper()
-			if err := s.eyes.ExchangeDeclare(name, kind, true, false, false, false, nil); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.DeclareExchange(t, s.eyes, name, kind, nil)
 		}
 	}
 	spare := func(exchange string) step {
@@ -84,12 +82,8 @@ func TestWhereDelayedMessagesComeBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		args := amqp091.Table{"alternate-exchange": "shop.later"}
-		if err := s.eyes.ExchangeDeclare("events", "topic", true, false, false, false, args); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.eyes.QueueBind("work", "a", "events", false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.DeclareExchange(t, s.eyes, "events", "topic", args)
+		brokertest.Bind(t, s.eyes, "work", "a", "events", nil)
 	}
 	for name, tc := range map[string]struct {
 		kind, work string // the type of the exchange, and the key of the work queue there
@@ -142,9 +136,7 @@ func TestWhereDelayedMessagesComeBack(t *testing.T) {
 			t.Parallel()
 			target := brokertest.VHost(t)
 			ch := target.Channel(t)
-			if err := ch.ExchangeDeclare("events", tc.kind, true, false, false, false, nil); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.DeclareExchange(t, ch, "events", tc.kind, nil)
 			if tc.delays == "" {
 				tc.delays = "delays: [{name: shop.later, to: events}]\n"
 			}
@@ -154,12 +146,8 @@ func TestWhereDelayedMessagesComeBack(t *testing.T) {
 			s := newStageOn(t, target, spec.Source{Name: "topology.yaml", Data: []byte(file)},
 				func(string) (string, bool) { return "", false })
 			run(t, s.processor(t))
-			if _, err := ch.QueueDeclare("seen", true, false, false, false, nil); err != nil {
-				t.Fatal(err)
-			}
-			if err := ch.QueueBind("seen", "", "shop.later", false, nil); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Declare(t, ch, "seen", nil)
+			brokertest.Bind(t, ch, "seen", "", "shop.later", nil)
 			for _, do := range tc.foreign {
 				do(t, s)
 			}

@@ -343,9 +343,7 @@ func TestALevelIsMissing(t *testing.T) {
 			if engine == "native" {
 				missing = "shop.delay.timer.shop.later"
 			}
-			if _, err := s.eyes.QueueDelete(missing, false, false, false); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Delete(t, s.eyes, missing)
 			const n = 30
 			s.publishDelayed(t, n, 1500*time.Millisecond)
 			for id, copies := range s.arrivals(t, n) {
@@ -363,9 +361,7 @@ func TestNoLevelAccepts(t *testing.T) {
 	s := newStage(t, delayFileOf("24h"))
 	for _, b := range s.topology.Bindings {
 		if strings.HasPrefix(b.Destination, "shop.delay.level.") {
-			if err := s.eyes.QueueUnbind(b.Destination, b.Key, b.Source, amqp091.Table(b.Arguments)); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Unbind(t, s.eyes, b.Destination, b.Key, b.Source, amqp091.Table(b.Arguments))
 		}
 	}
 	lines := make(chan string, 100)
@@ -679,9 +675,7 @@ func TestDelaysWaitForTheBindingsOfTheirExchange(t *testing.T) {
 	run(t, p)
 	log.says(t, "nothing can be published to the exchange of a delay")
 	s.publish(t, "shop.later", "a", amqp091.Publishing{MessageId: "m"})
-	if err := s.ch.ExchangeDeclare("events", "topic", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.DeclareExchange(t, s.ch, "events", "topic", nil)
 	log.says(t, "the exchange can be published to again")
 	wire.Cut()
 	s.publish(t, "shop.later", "a", amqp091.Publishing{MessageId: "n"})

@@ -26,12 +26,8 @@ func TestADelayToAnInternalExchange(t *testing.T) {
 		if err := ch.ExchangeDeclare("bus", "topic", true, false, internal, false, nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ch.QueueDeclare("work", true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := ch.QueueBind("work", "#", "bus", false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, "work", nil)
+		brokertest.Bind(t, ch, "work", "#", "bus", nil)
 	}
 	declare(false)
 	const file = "version: 1\nname: shop\nexchanges: [{name: bus, external: true}]\n" +

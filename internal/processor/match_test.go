@@ -55,13 +55,9 @@ func (s *stage) declare(t *testing.T, queue, kind string, args amqp091.Table, ex
 	all := amqp091.Table{"x-queue-type": kind}
 	maps.Copy(all, args)
 	ch := s.target.Channel(t)
-	if _, err := ch.QueueDeclare(queue, true, false, false, false, all); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, queue, all)
 	for _, exchange := range exchanges {
-		if err := ch.QueueBind(queue, "#", exchange, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Bind(t, ch, queue, "#", exchange, nil)
 	}
 }
 
@@ -287,9 +283,7 @@ func TestAProcessorThatMayNotBind(t *testing.T) {
 	for _, queue := range []string{"svc.bound", "svc.unbound"} {
 		s.declare(t, queue, topology.Quorum, nil)
 	}
-	if err := s.target.Channel(t).QueueBind("svc.bound", "@svc.bound", "shop.return", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, s.target.Channel(t), "svc.bound", "@svc.bound", "shop.return", nil)
 	for _, queue := range []string{"svc.bound", "svc.unbound"} {
 		s.publish(t, "", queue, amqp091.Publishing{MessageId: queue})
 		reject(t, s.take(t, queue))
@@ -394,9 +388,7 @@ func TestAQueueThatIsDeclaredAnew(t *testing.T) {
 		s.declare(t, "svc.0", topology.Classic, nil)
 		s.fails(t, "svc.0")
 		s.comesBack(t, "svc.0")
-		if _, err := s.eyes.QueueDelete("svc.0", false, false, false); err != nil { // it is empty
-			t.Fatal(err)
-		}
+		brokertest.Delete(t, s.eyes, "svc.0") // it is empty
 	}
 	s.declare(t, "svc.later", topology.Quorum, nil)
 	s.fails(t, "svc.later")

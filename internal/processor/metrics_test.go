@@ -256,9 +256,7 @@ func TestReadyWhenEveryFailedQueueIsConsumed(t *testing.T) {
 	s.eyes = s.target.Channel(t)
 	s.apply(t, s.topology)
 	says("/readyz", 200, "ok")
-	if _, err := s.target.Channel(t).QueueDelete("shop.slow.failed", false, false, false); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Delete(t, s.target.Channel(t), "shop.slow.failed")
 	says("/readyz", 503, "shop.slow.failed is not consumed: ")
 	s.apply(t, s.topology)
 	says("/readyz", 200, "ok")

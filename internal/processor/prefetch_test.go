@@ -52,12 +52,8 @@ func declareSource(t *testing.T, ch *amqp091.Channel, name string) {
 	declare := func(queue, exchange, key string, args amqp091.Table) {
 		t.Helper()
 		args["x-queue-type"] = "quorum"
-		if _, err := ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
-			t.Fatal(err)
-		}
-		if err := ch.QueueBind(queue, key, exchange, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, queue, args)
+		brokertest.Bind(t, ch, queue, key, exchange, nil)
 	}
 	declare(name, "amq.topic", name+".*", amqp091.Table{
 		"x-dead-letter-exchange": "amq.direct", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",

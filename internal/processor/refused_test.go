@@ -42,9 +42,7 @@ func TestWhatNothingTakesOfADelayIsSaid(t *testing.T) {
 	log := s.runs(t)
 	intake := s.topology.Delays[0].Intake
 	log.held(t, intake, "refused", 0)
-	if _, err := s.ch.QueueDelete("shop.unroutable", false, false, false); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Delete(t, s.ch, "shop.unroutable")
 	s.publish(t, "shop.later", "a", amqp091.Publishing{MessageId: "bad", Headers: amqp091.Table{"x-delay": "soon"}})
 	log.held(t, intake, "refused", 1)
 	s.apply(t, s.topology)

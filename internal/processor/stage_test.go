@@ -70,12 +70,8 @@ func newStageOn(tb testing.TB, target brokertest.Target, file spec.Source, looku
 func (s *stage) leadInto(tb testing.TB, failed string) {
 	tb.Helper()
 	ch := s.target.Channel(tb)
-	if err := ch.ExchangeDeclare(failed, amqp091.ExchangeFanout, true, false, false, false, nil); err != nil {
-		tb.Fatal(err)
-	}
-	if err := ch.QueueBind(failed, "", failed, false, nil); err != nil {
-		tb.Fatal(err)
-	}
+	brokertest.DeclareExchange(tb, ch, failed, amqp091.ExchangeFanout, nil)
+	brokertest.Bind(tb, ch, failed, "", failed, nil)
 }
 
 // onNode applies a topology to a fresh virtual host of a node of the test's own.

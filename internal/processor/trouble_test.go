@@ -145,9 +145,7 @@ func TestTheQueueIsDeletedAndMadeAgain(t *testing.T) {
 			log := s.runs(t)
 			s.fill(t, 10)
 			s.moved(t, "shop.slow.retry.1h", ids(0, 10)...)
-			if _, err := s.eyes.QueueDelete("shop.slow.failed", false, false, false); err != nil { // it is empty
-				t.Fatal(err)
-			}
+			brokertest.Delete(t, s.eyes, "shop.slow.failed") // it is empty
 			log.says(t, "the queue was deleted")
 			log.says(t, "'dlxctl apply' with the same files and overlays creates it")
 			s.apply(t, s.topology)
@@ -251,9 +249,7 @@ func (s *stage) deleteTargets(t *testing.T) {
 	t.Helper()
 	brokertest.Eventually(t, "the processor to consume", func() bool { return s.consumers(t, "shop.slow.failed") == 1 })
 	for _, queue := range []string{"shop.slow.retry.1h", "work.dead", "shop.unroutable"} {
-		if _, err := s.eyes.QueueDelete(queue, false, false, false); err != nil { // they are empty
-			t.Fatal(err)
-		}
+		brokertest.Delete(t, s.eyes, queue) // they are empty
 	}
 }
 

@@ -40,9 +40,7 @@ func newDrives(t *testing.T) *drives {
 	x := brokertest.VHost(t)
 	s := &drives{target: x, ch: x.Confirming(t), each: func(string) {}}
 	for _, name := range []string{"from", "to"} {
-		if _, err := s.ch.QueueDeclare(name, true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, s.ch, name, nil)
 	}
 	return s
 }
@@ -270,9 +268,7 @@ func TestDriveIsCanceledWhileItWaits(t *testing.T) {
 	}
 	const queue, n = "slow", 20
 	args := amqp091.Table{"x-queue-type": "quorum", "x-consumer-timeout": int32(3000)}
-	if _, err := s.ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, s.ch, queue, args)
 	var messages []amqp091.Publishing
 	for i := range n {
 		messages = append(messages, amqp091.Publishing{MessageId: fmt.Sprint(i), Body: []byte("b")})

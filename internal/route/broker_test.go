@@ -456,9 +456,7 @@ func TestStuckDeadLetters(t *testing.T) {
 		ttl(deadLettering("lost, cycle", "", "lost, cycle")),
 	}
 	for _, q := range all {
-		if _, err := ch.QueueDeclare(q.Name, true, false, false, false, amqp091.Table(q.Arguments)); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, q.Name, amqp091.Table(q.Arguments))
 		brokertest.PublishConfirmed(t, x.Confirming(t), "", q.Name, amqp091.Publishing{})
 	}
 	router := route.New(topology.State{Version: x.Version, Have: topology.Topology{Queues: all}})
@@ -490,9 +488,7 @@ func TestARejectionLasts(t *testing.T) {
 	work, retry := deadLettering("work", "", "retry"), deadLettering("retry", "", "work")
 	for _, q := range []*topology.Queue{&work, &retry} {
 		q.Arguments = q.Arguments.With(topology.ArgMessageTTL, int64(200))
-		if _, err := ch.QueueDeclare(q.Name, true, false, false, false, amqp091.Table(q.Arguments)); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, q.Name, amqp091.Table(q.Arguments))
 	}
 	have := topology.Topology{Queues: []topology.Queue{work, retry}}
 	router := route.New(topology.State{Version: x.Version, Have: have})

@@ -20,9 +20,7 @@ func filled(t *testing.T, target brokertest.Target, n int, args amqp091.Table) (
 	t.Helper()
 	const name = "filled"
 	ch := target.Confirming(t)
-	if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, name, args)
 	brokertest.Fill(t, ch, "", name, n, 16)
 	brokertest.Eventually(t, "the messages of the queue", func() bool { return ready(t, ch, name) == n })
 	return name, ch

@@ -29,9 +29,7 @@ func TestAWitness(t *testing.T) {
 				t.Parallel()
 				target := brokertest.VHost(t)
 				queue, ch := filled(t, target, n, amqp091.Table{"x-queue-type": kind})
-				if _, err := ch.QueueDeclare(witness, true, false, false, false, nil); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.Declare(t, ch, witness, nil)
 				brokertest.PublishConfirmed(t, ch, "", witness, amqp091.Publishing{}, amqp091.Publishing{})
 				through, proxy := brokertest.NewProxy(t, target)
 				h := dial(t, through).Holder(queue, amqp.HolderOptions{

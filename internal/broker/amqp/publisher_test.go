@@ -67,9 +67,7 @@ func TestOutcomesReportEachNack(t *testing.T) {
 				"full": {"x-queue-type": full, "x-max-length": 1, "x-overflow": "reject-publish"},
 				"open": {"x-queue-type": "quorum"},
 			} {
-				if _, err := ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.Declare(t, ch, queue, args)
 			}
 			const window = 100
 			messages := brokertest.Load(10_000)
@@ -175,13 +173,9 @@ func TestOutcomesTellPropertiesApart(t *testing.T) {
 		"reply to": {ReplyTo: "a"}, "expiration": {Expiration: "60000"}, "type": {Type: "a"}, "app id": {AppId: "a"},
 		"timestamp": {Timestamp: time.Unix(1_700_000_000, 5)},
 	} {
-		if err := ch.QueueBind("one", "", "to", false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Bind(t, ch, "one", "", "to", nil)
 		publish(amqp091.Publishing{})
-		if err := ch.QueueUnbind("one", "", "to", nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Unbind(t, ch, "one", "", "to", nil)
 		publish(m)
 		if all := p.Outcomes(); len(all) != 2 || all[0].Refused != "" || all[1].Refused == "" {
 			t.Errorf("%s: the outcomes are %v", name, all)
@@ -199,9 +193,7 @@ func TestALateConfirmDelaysNothing(t *testing.T) {
 	target := node.VHost(t)
 	ch := target.Channel(t)
 	for queue, typ := range map[string]string{"stuck": "quorum", "open": "classic"} {
-		if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": typ}); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, queue, amqp091.Table{"x-queue-type": typ})
 	}
 	const window, messages = 10, 1000
 	p := publisher(t, target, window)

@@ -14,9 +14,7 @@ func TestConsumersEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	target, cable := brokertest.NewProxy(t, brokertest.VHost(t))
 	queue := "q"
-	if _, err := target.Channel(t).QueueDeclare(queue, true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, target.Channel(t), queue, nil)
 	conn := dial(t, target)
 	if n, ok := conn.Consumers(t.Context(), []string{queue})[queue]; !ok || n != 0 {
 		t.Fatalf("the queue has %d consumers, known: %t", n, ok)

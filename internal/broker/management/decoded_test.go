@@ -42,9 +42,7 @@ func TestAProxyThatDecodesPaths(t *testing.T) {
 	decodes := "a proxy in front of " + proxy.URL + ` decodes %2F in paths, so that objects ` +
 		`of vhost "/" cannot be addressed; let it pass on paths as they are (nginx: proxy_pass with $request_uri)`
 	checkError(t, err, broker.ErrUnreachable, decodes)
-	if _, err := target.Channel(t).QueueDeclare("elsewhere", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, target.Channel(t), "elsewhere", nil)
 	for _, times := range []int{1, 500} { // for so many the list is read
 		got, err := resolve(t, c).Deliveries(t.Context(), slices.Repeat([]string{"elsewhere"}, times))
 		if checkError(t, err, broker.ErrUnreachable, decodes); len(got) > 0 {

@@ -32,12 +32,8 @@ func TestPublishedByName(t *testing.T) {
 			target := tc.target(t)
 			m := manage(t, target)
 			ch := target.Channel(t)
-			if _, err := ch.QueueDeclare("q", true, false, false, false, nil); err != nil {
-				t.Fatal(err)
-			}
-			if err := ch.QueueBind("q", "k", "amq.topic", false, nil); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Declare(t, ch, "q", nil)
+			brokertest.Bind(t, ch, "q", "k", "amq.topic", nil)
 			for range 5 {
 				if err := ch.PublishWithContext(t.Context(), "", "q", true, false, amqp091.Publishing{}); err != nil {
 					t.Fatal(err)

@@ -105,10 +105,7 @@ func TestOddBindingsAreDeletedOneByOne(t *testing.T) {
 				Source: "amq.topic", Destination: "a/b %", DestinationType: topology.ToQueue, Key: "small",
 				Arguments: topology.Arguments{"n": int64(1)},
 			}
-			if err := way.Channel(t).QueueBind(small.Destination, small.Key, small.Source, false,
-				amqp091.Table{"n": int16(1)}); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Bind(t, way.Channel(t), small.Destination, small.Key, small.Source, amqp091.Table{"n": int16(1)})
 			bindings = append(bindings, small)
 			for i, b := range bindings {
 				remove(t, m, b)

@@ -23,9 +23,7 @@ func TestDeliveriesOfManyQueues(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	target := brokertest.VHost(t)
 	for _, name := range []string{"first", "last"} {
-		if _, err := target.Channel(t).QueueDeclare(name, true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, target.Channel(t), name, nil)
 	}
 	api, err := url.Parse(target.API)
 	if err != nil {

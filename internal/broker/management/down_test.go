@@ -19,16 +19,10 @@ func TestQueuesOfANodeThatIsDown(t *testing.T) {
 	target := nodes[0].VHost(t)
 	third := nodes[2].See(t, target).Channel(t)
 	for _, name := range []string{"bound", "unbound", "gone"} {
-		if _, err := third.QueueDeclare(name, true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, third, name, nil)
 	}
-	if err := third.QueueBind("bound", "k", "amq.topic", false, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := third.QueueDelete("gone", false, false, false); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Bind(t, third, "bound", "k", "amq.topic", nil)
+	brokertest.Delete(t, third, "gone")
 	// A lock is a queue of one connection. Nothing that was in it can come back.
 	if _, err := third.QueueDeclare("shop.lock", false, false, true, false, nil); err != nil {
 		t.Fatal(err)

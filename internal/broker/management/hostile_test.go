@@ -222,9 +222,7 @@ func TestAQueueIsDeletedOnlyIfProvedEmpty(t *testing.T) {
 			s := &impostor{answers: tc.answers}
 			target := brokertest.VHost(t)
 			args := amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum}
-			if _, err := target.Channel(t).QueueDeclare("q", true, false, false, false, args); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Declare(t, target.Channel(t), "q", args)
 			err := s.startNextTo(t, target.URL).Apply(t.Context(), plan.Change{
 				Action: plan.Delete, Kind: topology.KindQueue, Name: "q",
 				Before: topology.Queue{

@@ -25,9 +25,7 @@ func TestLive(t *testing.T) {
 	x := brokertest.VHost(t)
 	ch := x.Confirming(t)
 	for _, name := range []string{"automatic", "manual", "growing", "odd/ü name"} {
-		if _, err := ch.QueueDeclare(name, true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, name, nil)
 	}
 	for queue, auto := range map[string]bool{"automatic": true, "manual": false, "odd/ü name": true} {
 		if _, err := ch.Consume(queue, "consumer of "+queue, auto, false, false, false, nil); err != nil {

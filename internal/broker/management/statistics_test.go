@@ -129,9 +129,7 @@ func TestMessageStatistics(t *testing.T) {
 	m := manage(t, target.User(t, "management", "^$", "^$", "^$"))
 	ch := target.Channel(t)
 	const queue = "a/b c?d=ü%2F"
-	if _, err := ch.QueueDeclare(queue, true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Declare(t, ch, queue, nil)
 	if _, known, err := m.LastArrival(t.Context(), queue, time.Minute); known || err != nil {
 		t.Errorf("of a queue without a message: known %t, %v", known, err)
 	}

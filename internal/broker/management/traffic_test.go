@@ -42,9 +42,7 @@ func TestTraffic(t *testing.T) {
 	m := manage(t, target.User(t, "management", "^$", "^$", "^$"))
 	queues := []string{"loops", "stands", "works", "unused", "missing"}
 	for _, queue := range queues[:4] {
-		if _, err := ch.QueueDeclare(queue, true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, queue, nil)
 	}
 	for range 10 {
 		for _, queue := range queues[:2] {
@@ -90,9 +88,7 @@ func TestUnacknowledgedAreHeldByConsumers(t *testing.T) {
 		}
 	}
 	for queue, arguments := range queues {
-		if _, err := ch.QueueDeclare(queue, true, false, false, false, arguments); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Declare(t, ch, queue, arguments)
 		for range 3 {
 			brokertest.PublishConfirmed(t, ch, "", queue, amqp091.Publishing{})
 		}
