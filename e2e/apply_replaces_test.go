@@ -159,9 +159,7 @@ func TestApplyWaitsForConsumers(t *testing.T) {
 	ch := v.target.Channel(t)
 	consume := func() {
 		t.Helper()
-		if _, err := ch.Consume("billing", "", false, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Consume(t, ch, "billing", 0)
 	}
 	consume() // and nothing more after the cancel
 	apply := []string{"apply", "--yes", "--wait=1s", "--settle", "10ms", "-f", ordersFile(t, "quorum", "")}

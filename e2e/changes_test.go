@@ -34,9 +34,7 @@ func (p place) publish(queue string) {
 
 func (p place) consume(queue string) {
 	p.t.Helper()
-	if _, err := p.ch.Consume(queue, "", false, false, false, false, nil); err != nil {
-		p.t.Fatal(err)
-	}
+	brokertest.Consume(p.t, p.ch, queue, 0)
 }
 
 // call calls the management API below the virtual host: call("PUT", "queues", "q", body).

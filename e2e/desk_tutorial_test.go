@@ -44,13 +44,7 @@ func newTutorial(t *testing.T) *tutorial {
 	succeeds(t, target, "apply", "--yes", "-f", file)
 	tut.reader = reader{t, as(t, target, grant(t, tutorialFile, "desk")), filepath.Dir(file)}
 	ch := target.Channel(t)
-	if err := ch.Qos(1, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	deliveries, err := ch.Consume("billing", "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, ch, "billing", 1)
 	go func() {
 		for d := range deliveries {
 			if strings.Contains(string(d.Body), "slow") {

@@ -69,12 +69,7 @@ func TestAlertsFireAndClear(t *testing.T) {
 	}
 	p.fires(t, idle)
 	busy := target.Channel(t) // a consumer that holds one message, and does nothing
-	if err := busy.Qos(1, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := busy.Consume("work", "", false, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Consume(t, busy, "work", 1)
 	p.fires(t, "DlxctlBacklog", "DlxctlStuck")
 	if err := busy.Close(); err != nil {
 		t.Fatal(err)

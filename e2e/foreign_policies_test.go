@@ -174,10 +174,7 @@ const perQueue = 5
 func (p place) retried(path string) {
 	p.t.Helper()
 	processor := start(p.t, p.target, "process", "-f", path)
-	deliveries, err := p.ch.Consume("w", "", false, false, false, false, nil)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(p.t, p.ch, "w", 0)
 	before := map[string]time.Time{}
 	deadline := time.After(time.Minute)
 	for range 2 * perQueue { // each was rejected once already

@@ -64,13 +64,7 @@ func failIn(t *testing.T, target brokertest.Target, queues ...string) *failing {
 func (f *failing) reject(t *testing.T, queue string) {
 	t.Helper()
 	ch := f.target.Channel(t)
-	if err := ch.Qos(20, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, ch, queue, 20)
 	go func() {
 		for d := range deliveries {
 			f.mu.Lock()

@@ -27,10 +27,7 @@ type attempts struct {
 // work consumes the queue work on a cluster, until the test ends: each message fails twice.
 func (a *attempts) work(t *testing.T, cluster string, x brokertest.Target) {
 	t.Helper()
-	deliveries, err := x.Channel(t).Consume("work", "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, x.Channel(t), "work", 0)
 	go func() {
 		for d := range deliveries {
 			count, _ := d.Headers["count"].(int32)

@@ -162,10 +162,7 @@ func TestProcessWatchWithoutBackoff(t *testing.T) {
 func poison(t *testing.T, target brokertest.Target) (stop func() int) {
 	t.Helper()
 	in, out := target.Channel(t), target.Channel(t)
-	deliveries, err := in.Consume("work", "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, in, "work", 0)
 	if err := out.Confirm(false); err != nil {
 		t.Fatal(err)
 	}

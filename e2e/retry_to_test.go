@@ -47,13 +47,7 @@ func TestRetryToChangesUnderTraffic(t *testing.T) {
 	}
 
 	work, out := target.Channel(t), target.Confirming(t)
-	if err := work.Qos(20, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	deliveries, err := work.Consume("work", "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, work, "work", 20)
 	go func() {
 		for d := range deliveries {
 			if d.Reject(false) != nil {
@@ -125,10 +119,7 @@ func TestRetryToWaitsForItsQueue(t *testing.T) {
 	p.logs(t, "'dlxctl apply' with the same files and overlays creates it")
 
 	ch := target.Confirming(t)
-	in, err := target.Channel(t).Consume("work", "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := brokertest.Consume(t, target.Channel(t), "work", 0)
 	fails := func(id string) {
 		t.Helper()
 		brokertest.PublishConfirmed(t, ch, "events", "a", amqp091.Publishing{MessageId: id})

@@ -30,10 +30,7 @@ queues:
 	own, all := "plain (", "foreign ("
 	for _, queue := range []string{"mail", "plain", "foreign"} {
 		brokertest.PublishConfirmed(t, target.Confirming(t), "", queue, amqp091.Publishing{})
-		deliveries, err := target.Channel(t).Consume(queue, "", false, false, false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		deliveries := brokertest.Consume(t, target.Channel(t), queue, 0)
 		pace := time.Tick(5 * time.Millisecond) // it leaves the processor to other tests
 		go func() {
 			for d := range deliveries {

@@ -28,9 +28,7 @@ queues:
 `)
 	succeeds(t, target, "apply", "--yes", "-f", file)
 	at := time.Now().Add(-time.Minute)
-	if _, err := target.Channel(t).Consume("shop.standard.failed", "", false, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Consume(t, target.Channel(t), "shop.standard.failed", 0)
 	conn, err := amqp091.DialConfig(target.URL, amqp091.Config{Properties: amqp091.Table{
 		topology.PropertyInOutageSinceBefore: amqp091.Table{"billing": at.UTC().Format(time.RFC3339), "other": "now"},
 	}})

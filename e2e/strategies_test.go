@@ -248,12 +248,6 @@ func (s told) consume() (*amqp091.Connection, <-chan amqp091.Delivery) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	if err := ch.Qos(1, 0, false); err != nil {
-		s.Fatal(err)
-	}
-	messages, err := ch.Consume(s.work.Name, "", false, false, false, false, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
+	messages := brokertest.Consume(s, ch, s.work.Name, 1)
 	return conn, messages
 }

@@ -66,13 +66,7 @@ func TestVerifyOfAProcessorThatHangs(t *testing.T) {
 	target, file := brokertest.VHost(t), writeTopology(t, verifiedFile)
 	succeeds(t, target, "apply", "--yes", "-f", file)
 	hung := target.Channel(t)
-	if err := hung.Qos(1, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	taken, err := hung.Consume("shop.standard.failed", "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := brokertest.Consume(t, hung, "shop.standard.failed", 1)
 	brokertest.PublishConfirmed(t, hung, "shop.failed", "@billing", amqp091.Publishing{MessageId: "m-1"})
 	<-taken // and is not acknowledged, so that the canary is the next one
 	code, out := dlxctl(target, "verify", "--patience", "1s", "-f", file)

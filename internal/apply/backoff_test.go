@@ -133,13 +133,7 @@ func (s *stage) load(t *testing.T, pause time.Duration) (stop func()) {
 	t.Helper()
 	for range 2 {
 		ch := s.consumer.Channel(t)
-		if err := ch.Qos(500, 0, false); err != nil {
-			t.Fatal(err)
-		}
-		deliveries, err := ch.Consume("q", "", false, false, false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		deliveries := brokertest.Consume(t, ch, "q", 500)
 		go func() {
 			for d := range deliveries {
 				if d.Reject(false) == nil { // the message fails: that is the load
@@ -237,13 +231,7 @@ func (s *stage) account(t *testing.T, mayDouble int) {
 	var mu sync.Mutex
 	for _, queue := range s.places {
 		ch := s.target.Channel(t)
-		if err := ch.Qos(2000, 0, false); err != nil {
-			t.Fatal(err)
-		}
-		deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		deliveries := brokertest.Consume(t, ch, queue, 2000)
 		go func() {
 			for d := range deliveries {
 				mu.Lock()

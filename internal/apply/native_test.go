@@ -62,13 +62,7 @@ func (s *stage) requeue(t *testing.T, pause time.Duration) (stop func()) {
 	t.Helper()
 	for range 2 {
 		ch := s.consumer.Channel(t)
-		if err := ch.Qos(500, 0, false); err != nil {
-			t.Fatal(err)
-		}
-		deliveries, err := ch.Consume("q", "", false, false, false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		deliveries := brokertest.Consume(t, ch, "q", 500)
 		go func() {
 			for d := range deliveries {
 				_ = d.Reject(rand.IntN(2) == 0) // the message fails: that is the load

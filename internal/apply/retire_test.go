@@ -248,10 +248,7 @@ func TestAQueueThatStaysKeepsItsPolicy(t *testing.T) {
 			s.connect(t, target)
 			s.apply(t, s.m, "", 100*time.Millisecond)
 			ch := target.Confirming(t)
-			deliveries, err := ch.Consume("q", "", false, false, false, false, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			deliveries := brokertest.Consume(t, ch, "q", 0)
 			without := load(t, s.file("# "))
 			state, err := s.m.Inspect(t.Context())
 			if err != nil {

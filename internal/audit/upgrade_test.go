@@ -266,10 +266,7 @@ func TestDeprecatedFeatures(t *testing.T) {
 	brokertest.Declare(t, ch, "reports", nil)
 	brokertest.PublishConfirmed(t, target.Confirming(t), "", "reports", amqp091.Publishing{}, amqp091.Publishing{})
 	for range 2 { // each gets one, and acknowledges nothing
-		deliveries, err := ch.Consume("reports", "", false, false, false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		deliveries := brokertest.Consume(t, ch, "reports", 0)
 		brokertest.Eventually(t, "a message for each consumer", func() bool {
 			select {
 			case <-deliveries:

@@ -135,6 +135,22 @@ func Take(tb testing.TB, ch *amqp091.Channel, queue string) amqp091.Delivery {
 	return d
 }
 
+// Consume starts a consumer that acknowledges by hand, and fails the test if the broker refuses it.
+// A prefetch of 0 leaves the limit of the channel as it is.
+func Consume(tb testing.TB, ch *amqp091.Channel, queue string, prefetch int) <-chan amqp091.Delivery {
+	tb.Helper()
+	if prefetch > 0 {
+		if err := ch.Qos(prefetch, 0, false); err != nil {
+			tb.Fatalf("limit the messages in flight of %s to %d: %v", queue, prefetch, err)
+		}
+	}
+	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
+	if err != nil {
+		tb.Fatalf("consume from %s: %v", queue, err)
+	}
+	return deliveries
+}
+
 // Drain removes what is ready in a queue and returns how many messages there were of each
 // message-id.
 func Drain(tb testing.TB, ch *amqp091.Channel, queue string) map[string]int {

@@ -262,10 +262,7 @@ func (s *shop) bareMove(b *testing.B, n int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	deliveries, err := in.Consume("billing.dead", "", false, false, false, false, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	deliveries := brokertest.Consume(b, in, "billing.dead", 0)
 	for range n {
 		d := <-deliveries
 		brokertest.PublishConfirmed(b, s.ch, "", relayQueue, amqp091.Publishing{Headers: d.Headers, Body: d.Body})

@@ -77,13 +77,7 @@ func lookAt(tb testing.TB, d *desk.Desk, queue string, o desk.LookOptions) ([]st
 func consumedFrom(tb testing.TB, target brokertest.Target, queue string, n int) []amqp091.Delivery {
 	tb.Helper()
 	ch := target.Channel(tb)
-	if err := ch.Qos(1000, 0, false); err != nil {
-		tb.Fatal(err)
-	}
-	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	deliveries := brokertest.Consume(tb, ch, queue, 1000)
 	late := time.After(time.Minute)
 	var out []amqp091.Delivery
 	for len(out) < n {
@@ -367,13 +361,7 @@ func TestLooksBesideConsumers(t *testing.T) {
 			ch := filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": kind})
 			d := deskOf(t, target)
 			other := target.Channel(t)
-			if err := other.Qos(10, 0, false); err != nil {
-				t.Fatal(err)
-			}
-			deliveries, err := other.Consume(queue, "", false, false, false, false, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			deliveries := brokertest.Consume(t, other, queue, 10)
 			first := <-deliveries // the other consumer is there
 			if _, err := d.Look(t.Context(), queue, desk.LookOptions{}, nil); !errors.Is(err, desk.ErrRefused) ||
 				!strings.Contains(err.Error(), "--beside-consumers") {

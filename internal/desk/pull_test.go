@@ -99,13 +99,7 @@ func (f *floor) publish(tb testing.TB, ch *amqp091.Channel, n int) {
 func (f *floor) consume(ctx context.Context, tb testing.TB, target brokertest.Target) {
 	tb.Helper()
 	ch := target.Channel(tb)
-	if err := ch.Qos(5, 0, false); err != nil {
-		tb.Fatal(err)
-	}
-	deliveries, err := ch.Consume("billing", "", false, false, false, false, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	deliveries := brokertest.Consume(tb, ch, "billing", 5)
 	f.done.Go(func() {
 		defer ch.Close() // the queue gets back what is not acknowledged
 		for {

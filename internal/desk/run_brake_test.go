@@ -54,13 +54,7 @@ func (s *shop) consume(t *testing.T, queue string, fails func(amqp091.Delivery) 
 func (s *shop) consumeWith(t *testing.T, queue string, prefetch int, settle func(amqp091.Delivery) error) {
 	t.Helper()
 	ch := s.target.Channel(t)
-	if err := ch.Qos(prefetch, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, ch, queue, prefetch)
 	go func() {
 		for d := range deliveries {
 			if settle(d) != nil {

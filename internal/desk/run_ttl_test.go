@@ -250,10 +250,7 @@ func (s *shop) forget(t *testing.T, run, kind string) (n int) {
 		return err == nil && q.Consumers == 0 && held > 0
 	}, &held)
 	ch := s.target.Channel(t)
-	deliveries, err := ch.Consume(hold, "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, ch, hold, 0)
 	for range held {
 		if d := <-deliveries; d.Headers["desk-record"] == kind {
 			if err := d.Ack(false); err != nil {

@@ -363,13 +363,7 @@ func TestManyAtOnce(t *testing.T) {
 	const stuck, refused = "q03", "q07"
 	brokertest.Delete(t, ch, refused)
 	f.declare(t, ch, refused, amqp091.Table{"x-expires": 3_600_000})
-	if err := ch.Qos(1, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	holding, err := ch.Consume(stuck, "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	holding := brokertest.Consume(t, ch, stuck, 1)
 	var held amqp091.Delivery
 	published := f.send(t, 2)
 	held = <-holding

@@ -359,13 +359,7 @@ func TestReplaceRollsBack(t *testing.T) {
 			s := replaceStage(t, brokertest.VHost(t), typ, map[string]string{"classic": "quorum", "quorum": "classic"}[typ], nil)
 			before := s.inspect(t)
 			stuck := s.target.Channel(t)
-			if err := stuck.Qos(1, 0, false); err != nil {
-				t.Fatal(err)
-			}
-			deliveries, err := stuck.Consume("new", "", false, false, false, false, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			deliveries := brokertest.Consume(t, stuck, "new", 1)
 			s.send(t, "f", "", "held", nil)
 			held := <-deliveries
 			stop := s.consumeThrough(t, "new")
@@ -516,9 +510,7 @@ func TestReplaceAgainstAServiceMissesConsumers(t *testing.T) {
 			t.Parallel()
 			s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
 			for range 3 {
-				if _, err := s.target.Channel(t).Consume("new", "", false, false, false, false, nil); err != nil {
-					t.Fatal(err)
-				}
+				brokertest.Consume(t, s.target.Channel(t), "new", 0)
 			}
 			stop := s.consumeThrough(t, "new")
 			defer stop()

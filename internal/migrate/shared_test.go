@@ -63,10 +63,7 @@ func shared(t *testing.T, typ string, ttl time.Duration, retry, lose, legacy []s
 // It counts in s.seen how often each has come.
 func (s *stage) fail(t *testing.T, queue string) {
 	t.Helper()
-	deliveries, err := s.target.Channel(t).Consume(queue, "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, s.target.Channel(t), queue, 0)
 	go func() {
 		for d := range deliveries {
 			s.mu.Lock()

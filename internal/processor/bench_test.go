@@ -227,10 +227,7 @@ func oneByOne(b *testing.B, s *stage, n int) func() {
 	if err := errors.Join(out.Confirm(false), in.Qos(1, 0, false)); err != nil {
 		b.Fatal(err)
 	}
-	deliveries, err := in.Consume("shop.slow.failed", "", false, false, false, false, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	deliveries := brokertest.Consume(b, in, "shop.slow.failed", 0)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -103,13 +103,7 @@ func (w way) cost(b *testing.B, node *brokertest.Server, waits bool) brokertest.
 func (s *stage) acknowledge(b *testing.B, w way, fail bool) (done chan struct{}) {
 	b.Helper()
 	ch := s.target.Channel(b)
-	if err := ch.Qos(benchPrefetch, 0, false); err != nil {
-		b.Fatal(err)
-	}
-	deliveries, err := ch.Consume("work", "", false, false, false, false, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	deliveries := brokertest.Consume(b, ch, "work", benchPrefetch)
 	done = make(chan struct{})
 	go func() {
 		defer close(done)
@@ -120,6 +114,7 @@ func (s *stage) acknowledge(b *testing.B, w way, fail bool) (done chan struct{})
 				b.Error("the broker ended the subscription")
 				return
 			}
+			var err error
 			if fail && !failed[d.MessageId] {
 				failed[d.MessageId] = true
 				err = d.Reject(w.requeue)

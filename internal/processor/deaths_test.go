@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
 // Every reason for dead-lettering goes through the whole loop if retryOn names
@@ -107,10 +109,7 @@ queues:
 		if err != nil {
 			t.Fatal(err)
 		}
-		deliveries, err := ch.Consume("work", "", false, false, false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		deliveries := brokertest.Consume(t, ch, "work", 0)
 		<-deliveries
 		if err := conn.Close(); err != nil {
 			t.Fatal(err)

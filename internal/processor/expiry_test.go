@@ -24,10 +24,7 @@ func TestAfterExpiryOnTheBroker(t *testing.T) {
 				p := s.processor(t)
 				p.Monitor = monitor.New("test")
 				run(t, p)
-				deliveries, err := s.target.Channel(t).Consume("billing", "", false, false, false, false, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				deliveries := brokertest.Consume(t, s.target.Channel(t), "billing", 0)
 				var mu sync.Mutex
 				delivered := map[string]int{}
 				go func() {

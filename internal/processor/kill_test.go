@@ -96,13 +96,7 @@ func (s *stage) killOne(t *testing.T) {
 func rejectAll(t *testing.T, s *stage, queue string) {
 	t.Helper()
 	ch := s.target.Channel(t)
-	if err := ch.Qos(100, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, ch, queue, 100)
 	go func() {
 		for d := range deliveries {
 			if d.Reject(false) != nil {

@@ -433,10 +433,7 @@ func TestNothingIsLostInQueuesThatAMatchCovers(t *testing.T) {
 			ch := s.target.Channel(t)
 			for i, queue := range queues {
 				s.declare(t, queue, []string{topology.Quorum, topology.Classic}[i%2], nil)
-				deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				deliveries := brokertest.Consume(t, ch, queue, 0)
 				go func() {
 					for m := range deliveries {
 						mu.Lock()

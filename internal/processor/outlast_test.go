@@ -65,13 +65,7 @@ func (s *stage) serve(t *testing.T, v *service) *service {
 	t.Helper()
 	v.done = map[string]int{}
 	ch := s.target.Channel(t)
-	if err := ch.Qos(50, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	deliveries, err := ch.Consume("billing", "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, ch, "billing", 50)
 	saying := s.target.Channel(t)
 	go func() {
 		for d := range deliveries {
@@ -830,10 +824,7 @@ func TestManyQueuesInOutage(t *testing.T) {
 	ch := s.target.Channel(t)
 	for i := range queues {
 		name := fmt.Sprintf("%s-%02d", long, i)
-		deliveries, err := ch.Consume(name, "", false, false, false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		deliveries := brokertest.Consume(t, ch, name, 0)
 		go func() {
 			for d := range deliveries {
 				if d.Reject(false) != nil {

@@ -157,10 +157,7 @@ func (o outage) rejectAll(b *testing.B, ch *amqp091.Channel, n int) (late func()
 	}
 	ended := make(chan []time.Duration, o.queues)
 	for i := range o.queues {
-		deliveries, err := ch.Consume(fmt.Sprintf("work%d", i), "", false, false, false, false, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		deliveries := brokertest.Consume(b, ch, fmt.Sprintf("work%d", i), 0)
 		go func() { ended <- rejectTwice(b, deliveries, n/o.queues, o.native) }()
 	}
 	return func() []time.Duration {

@@ -394,13 +394,7 @@ func TestMessagesThatSayWhyAreNotDoubled(t *testing.T) {
 	const n = 100
 	brokertest.Fill(t, s.ch, "events", "order.placed", n, 100)
 	ch := s.target.Channel(t)
-	if err := ch.Qos(20, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	deliveries, err := ch.Consume("billing", "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, ch, "billing", 20)
 	attempts := map[string]int{}
 	for range 4 * n {
 		select {

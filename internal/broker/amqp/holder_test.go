@@ -35,13 +35,7 @@ func ready(t *testing.T, ch *amqp091.Channel, queue string) int {
 func drained(t *testing.T, target brokertest.Target, queue string, n int) []int {
 	t.Helper()
 	ch := target.Channel(t)
-	if err := ch.Qos(1000, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, ch, queue, 1000)
 	var ids []int
 	for len(ids) < n {
 		d := <-deliveries

@@ -35,12 +35,7 @@ func typed(t *testing.T, m *management.Client) map[string]topology.Queue {
 func consume(t *testing.T, target brokertest.Target, queue string) *amqp091.Channel {
 	t.Helper()
 	ch := target.Channel(t)
-	if err := ch.Qos(10, 0, false); err != nil { // a stream takes it for granted
-		t.Fatal(err)
-	}
-	if _, err := ch.Consume(queue, "", false, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Consume(t, ch, queue, 10) // a stream takes a limit for granted
 	return ch
 }
 

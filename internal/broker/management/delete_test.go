@@ -145,9 +145,7 @@ func TestADeletionNeedsItsHazards(t *testing.T) {
 			bound := topology.Exchange{Name: "bound", Type: topology.Topic, Durable: true}
 			apply(t, m, used, bound,
 				topology.Binding{Source: "bound", Destination: "amq.fanout", DestinationType: topology.ToExchange, Key: "#"})
-			if _, err := ch.Consume("used", "", false, false, false, false, nil); err != nil {
-				t.Fatal(err)
-			}
+			brokertest.Consume(t, ch, "used", 0)
 			classic, quorum := full("classic", topology.Classic), full("quorum", topology.Quorum)
 			held := full("held", topology.Classic)
 			if _, ok, err := ch.Get("held", false); !ok || err != nil { // a client that has it, and no consumer

@@ -223,9 +223,7 @@ func TestInspectReturnsQueueUsage(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := ch.Consume(name, "", false, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Consume(t, ch, name, 0)
 	}
 	want := map[string]topology.Usage{
 		"classic": {Ready: 3, Unacknowledged: 2, Consumers: 1, Bytes: 40},

@@ -48,9 +48,7 @@ func TestInOutage(t *testing.T) {
 		}
 	}
 	for queue, as := range map[string]brokertest.Target{"a.failed": first, "b.failed": second, "billing": service} {
-		if _, err := as.Channel(t).Consume(queue, "", false, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		brokertest.Consume(t, as.Channel(t), queue, 0)
 	}
 	tell(first, since, amqp091.Table{"billing": at(20), "mail": at(30)})
 	tell(second, since, amqp091.Table{"billing": at(10)})

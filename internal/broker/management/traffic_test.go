@@ -15,13 +15,7 @@ import (
 func answer(t *testing.T, target brokertest.Target, queue string, what func(amqp091.Delivery) error) {
 	t.Helper()
 	ch := target.Channel(t)
-	if err := ch.Qos(10, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, ch, queue, 10)
 	pace := time.Tick(time.Millisecond) // it leaves the processor to other tests
 	go func() {
 		for d := range deliveries {

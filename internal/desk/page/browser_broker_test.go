@@ -146,10 +146,7 @@ func buryOrders(t *testing.T, ch *amqp091.Channel) {
 func orderService(t *testing.T, target brokertest.Target) (mended *atomic.Bool, handled func() []string) {
 	t.Helper()
 	mended = &atomic.Bool{}
-	deliveries, err := target.Channel(t).Consume("billing", "", false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	deliveries := brokertest.Consume(t, target.Channel(t), "billing", 0)
 	done := make(chan string, 10)
 	go func() {
 		for d := range deliveries {
