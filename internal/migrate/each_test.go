@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -107,50 +106,28 @@ func (f *fleet) declare(tb testing.TB, ch *amqp091.Channel, name string, args am
 // message counts once for each queue.
 func (f *fleet) serve(tb testing.TB, queue string) (stop func()) {
 	tb.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	tb.Cleanup(cancel)
-	var done sync.WaitGroup
 	name := strings.TrimSuffix(queue, ".v2")
-	done.Go(func() {
-		var canceled, last time.Time
-		var gap time.Duration
-		f.through(ctx, func(ch *amqp091.Channel) error {
-			if err := ch.Qos(100, 0, false); err != nil {
-				return err
+	var canceled, last time.Time
+	var gap time.Duration
+	return f.consuming(tb, queue, consumer{
+		prefetch: 100,
+		canceled: func() { canceled = time.Now() },
+		on: func(d amqp091.Delivery) error {
+			if !canceled.IsZero() {
+				f.paused.Store(queue, time.Since(canceled))
+				canceled = time.Time{}
 			}
-			deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-			if err != nil {
-				return err
+			if now := time.Now(); !last.IsZero() && now.Sub(last) > gap {
+				gap = now.Sub(last)
+				f.gaps.Store(queue, gap)
 			}
-			for {
-				select {
-				case <-ctx.Done():
-					return nil
-				case d, ok := <-deliveries:
-					if !ok {
-						canceled = time.Now()
-						return errors.New("canceled")
-					}
-					if !canceled.IsZero() {
-						f.paused.Store(queue, time.Since(canceled))
-						canceled = time.Time{}
-					}
-					if now := time.Now(); !last.IsZero() && now.Sub(last) > gap {
-						gap = now.Sub(last)
-						f.gaps.Store(queue, gap)
-					}
-					last = time.Now()
-					f.mu.Lock()
-					f.seen[name+"/"+d.MessageId]++
-					f.mu.Unlock()
-					if err := d.Ack(false); err != nil {
-						return err
-					}
-				}
-			}
-		})
+			last = time.Now()
+			f.mu.Lock()
+			f.seen[name+"/"+d.MessageId]++
+			f.mu.Unlock()
+			return d.Ack(false)
+		},
 	})
-	return func() { cancel(); done.Wait() }
 }
 
 // send publishes to all queues until stop, through each exchange: so many messages a second to each

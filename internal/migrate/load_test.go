@@ -265,6 +265,17 @@ func (s *stage) account(tb testing.TB, confirmed map[string]bool) (lost, doubled
 	}
 }
 
+// allArrive fails the test unless each message that was confirmed has come, and none twice.
+func (s *stage) allArrive(t *testing.T, confirmed map[string]bool) {
+	t.Helper()
+	lost, doubled := s.account(t, confirmed)
+	if lost > 0 || doubled > 0 {
+		t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+		s.where(t, confirmed)
+	}
+	t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
+}
+
 // compare counts what was confirmed and did not come, and what came too often. Its
 // caller holds s.mu.
 func (s *stage) compare(confirmed map[string]bool) (lost, doubled int) {
@@ -346,17 +357,13 @@ func TestMigrateUnderLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 			confirmed := published()
-			lost, doubled := s.account(t, confirmed)
+			s.allArrive(t, confirmed)
 			stopNew()
-			if lost > 0 || doubled > 0 {
-				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
-				s.where(t, confirmed)
-			}
 			if s.exists(t, "old") {
 				t.Error("the legacy queue is still there")
 			}
 			s.tidy(t)
-			t.Logf("%d published, %d lost, %d doubled; steps:\n%s", len(confirmed), lost, doubled, strings.Join(said, "\n"))
+			t.Logf("steps:\n%s", strings.Join(said, "\n"))
 		})
 	}
 }

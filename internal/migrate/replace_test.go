@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -100,14 +99,9 @@ func TestReplaceUnderLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 			confirmed := published()
-			lost, doubled := s.account(t, confirmed)
-			if lost > 0 || doubled > 0 {
-				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
-				s.where(t, confirmed)
-			}
+			s.allArrive(t, confirmed)
 			s.replaced(t)
 			stop()
-			t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
 		})
 	}
 }
@@ -373,10 +367,7 @@ func TestReplaceRollsBack(t *testing.T) {
 			if err := held.Reject(false); err != nil { // no dead-lettering
 				t.Error(err)
 			}
-			lost, doubled := s.account(t, confirmed)
-			if lost > 0 || doubled > 0 {
-				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
-			}
+			s.allArrive(t, confirmed)
 			stop()
 			s.tidy(t)
 			if d := cmp.Diff(bindingsOf(before), bindingsOf(s.inspect(t))); d != "" {
@@ -435,12 +426,8 @@ func TestReplaceAborted(t *testing.T) {
 				}
 			}
 			confirmed := published()
-			lost, doubled := s.account(t, confirmed)
+			s.allArrive(t, confirmed)
 			stop()
-			if lost > 0 || doubled > 0 {
-				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
-				s.where(t, confirmed)
-			}
 			s.tidy(t)
 			after := s.inspect(t)
 			if d := cmp.Diff(bindingsOf(before), bindingsOf(after)); d != "" {
@@ -709,14 +696,9 @@ func TestReplaceWithRetriesOnTheirWay(t *testing.T) {
 			}
 			close(quit)
 			<-done
-			lost, doubled := s.account(t, confirmed)
-			if lost > 0 || doubled > 0 {
-				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
-				s.where(t, confirmed)
-			}
+			s.allArrive(t, confirmed)
 			s.replaced(t)
 			stop()
-			t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
 		})
 	}
 }
@@ -724,40 +706,15 @@ func TestReplaceWithRetriesOnTheirWay(t *testing.T) {
 // failOnce consumes as a service does that reconnects, and rejects each message once.
 func (s *stage) failOnce(t *testing.T, queue string) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	var done sync.WaitGroup
-	done.Go(func() {
-		s.through(ctx, func(ch *amqp091.Channel) error {
-			deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-			if err != nil {
-				return err
-			}
-			for {
-				select {
-				case <-ctx.Done():
-					return nil
-				case d, ok := <-deliveries:
-					if !ok {
-						return errors.New("interrupted")
-					}
-					if _, again := d.Headers[s.want.CountHeader]; !again {
-						if err := d.Reject(false); err != nil { // it is dead-lettered, and comes back
-							return err
-						}
-						continue
-					}
-					s.mu.Lock()
-					s.seen[d.MessageId]++
-					s.mu.Unlock()
-					if err := d.Ack(false); err != nil {
-						return err
-					}
-				}
-			}
-		})
-	})
-	return func() { cancel(); done.Wait() }
+	return s.consuming(t, queue, consumer{on: func(d amqp091.Delivery) error {
+		if _, again := d.Headers[s.want.CountHeader]; !again {
+			return d.Reject(false) // it is dead-lettered, and comes back
+		}
+		s.mu.Lock()
+		s.seen[d.MessageId]++
+		s.mu.Unlock()
+		return d.Ack(false)
+	}})
 }
 
 // A message that expires in the hold is dead-lettered as it would have been in the queue.

@@ -40,6 +40,50 @@ func (s *stage) through(ctx context.Context, work func(ch *amqp091.Channel) erro
 	}
 }
 
+// consumer is a service that consumes from a queue.
+type consumer struct {
+	prefetch  int // 0 is no limit
+	exclusive bool
+	canceled  func()                       // the broker ended the subscription; nil is nothing
+	on        func(amqp091.Delivery) error // settles a message; after an error the service reconnects
+}
+
+// consuming consumes as a service does that reconnects, until stop or the end of the test.
+func (s *stage) consuming(tb testing.TB, queue string, c consumer) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	tb.Cleanup(cancel)
+	var done sync.WaitGroup
+	done.Go(func() {
+		s.through(ctx, func(ch *amqp091.Channel) error {
+			if err := ch.Qos(c.prefetch, 0, false); err != nil {
+				return err
+			}
+			deliveries, err := ch.Consume(queue, "", false, c.exclusive, false, false, nil)
+			if err != nil {
+				return err
+			}
+			for {
+				select {
+				case <-ctx.Done():
+					return nil
+				case d, ok := <-deliveries:
+					if !ok {
+						if c.canceled != nil {
+							c.canceled()
+						}
+						return errors.New("interrupted")
+					}
+					if err := c.on(d); err != nil {
+						return err
+					}
+				}
+			}
+		})
+	})
+	return func() { cancel(); done.Wait() }
+}
+
 // publishThrough publishes as a service does that reconnects. stop gives
 // what was confirmed.
 func (s *stage) publishThrough(t *testing.T) (stop func() map[string]bool) {
@@ -89,43 +133,24 @@ func (s *stage) consumeThrough(t *testing.T, queue string) (stop func()) {
 // consumeAs does so with a prefetch, as the only one or not, and pauses after each message.
 func (s *stage) consumeAs(t *testing.T, queue string, prefetch int, exclusive bool, pause time.Duration) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	var done sync.WaitGroup
-	done.Go(func() {
-		s.through(ctx, func(ch *amqp091.Channel) error {
-			if err := ch.Qos(prefetch, 0, false); err != nil {
-				return err
+	return s.consuming(t, queue, consumer{
+		prefetch: prefetch, exclusive: exclusive,
+		canceled: func() {
+			s.mu.Lock()
+			s.canceled++
+			s.mu.Unlock()
+		},
+		on: func(d amqp091.Delivery) error {
+			s.mu.Lock()
+			s.seen[d.MessageId]++
+			s.order = append(s.order, d.MessageId)
+			s.mu.Unlock()
+			if pause > 0 {
+				wait(t, pause) // it is how slow the service is
 			}
-			deliveries, err := ch.Consume(queue, "", false, exclusive, false, false, nil)
-			if err != nil {
-				return err
-			}
-			for {
-				select {
-				case <-ctx.Done():
-					return nil
-				case d, ok := <-deliveries:
-					s.mu.Lock()
-					if !ok {
-						s.canceled++
-						s.mu.Unlock()
-						return errors.New("interrupted")
-					}
-					s.seen[d.MessageId]++
-					s.order = append(s.order, d.MessageId)
-					s.mu.Unlock()
-					if pause > 0 {
-						wait(t, pause) // it is how slow the service is
-					}
-					if err := d.Ack(false); err != nil {
-						return err
-					}
-				}
-			}
-		})
+			return d.Ack(false)
+		},
 	})
-	return func() { cancel(); done.Wait() }
 }
 
 // The node is stopped or killed in each stage, under publishers and consumers that connect
