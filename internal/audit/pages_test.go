@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/internal/goldentest"
 )
 
 // rulePages is the folder of the pages.
@@ -23,7 +24,7 @@ func TestRulePages(t *testing.T) {
 		}
 		pages[r.ID+".md"] = page
 	}
-	if *update {
+	if *goldentest.Update {
 		if err := os.RemoveAll(rulePages); err != nil {
 			t.Fatal(err)
 		}

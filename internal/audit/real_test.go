@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/internal/goldentest"
 )
 
 func TestRealDefinitionsHaveTheseFindings(t *testing.T) {
@@ -26,19 +25,7 @@ func TestRealDefinitionsHaveTheseFindings(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := strings.Join(summary(audit.Run(read(t, name+".json", string(data)))), "\n") + "\n"
-			golden := filepath.Join("testdata", "real", name+".txt")
-			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(string(want), got); d != "" {
-				t.Errorf("findings (-want +got):\n%s", d)
-			}
+			goldentest.Check(t, filepath.Join("testdata", "real", name+".txt"), []byte(got))
 		})
 	}
 }

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,15 +14,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/goldentest"
 	"github.com/dlxctl/dlxctl/internal/graph"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/topology"
 )
-
-// update rewrites the expected outputs.
-//
-//nolint:gochecknoglobals // a flag of the test binary
-var update = flag.Bool("update", false, "rewrite the expected outputs")
 
 const shop = `version: 1
 name: shop
@@ -71,7 +65,7 @@ func TestOutputs(t *testing.T) {
 			if err := write(&got, g); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name+"."+ext, got.Bytes())
+			goldentest.Check(t, "testdata/"+name+"."+ext, got.Bytes())
 			if ext == "svg" {
 				wellFormed(t, got.Bytes())
 			}
@@ -151,24 +145,6 @@ func TestAHundredQueues(t *testing.T) {
 	}
 }
 
-// golden compares got with a file of testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("%s (-want +got):\n%s", path, d)
-	}
-}
-
 // TestArrowsGoAroundBoxes follows each arrow of the page's picture: none crosses a box that it
 // neither leaves nor reaches, so that it seems to come from there. With -update it writes the
 // picture.
@@ -184,7 +160,7 @@ func TestArrowsGoAroundBoxes(t *testing.T) {
 	if err := graph.WriteSVG(&b, graph.Make(in)); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "../../../docs/images/graph.svg", b.Bytes())
+	goldentest.Check(t, "../../docs/images/graph.svg", b.Bytes())
 	arrows := regexp.MustCompile(`class="arrow \w+" d="([^"]+)"`).FindAllStringSubmatch(b.String(), -1)
 	boxes := regexp.MustCompile(`<rect x="(\d+)" y="(\d+)" width="(\d+)"`).FindAllStringSubmatch(b.String(), -1)
 	if len(arrows) < 15 || len(boxes) < 15 {

@@ -13,8 +13,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/dlxctl/dlxctl/internal/goldentest"
 	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -127,30 +126,12 @@ func TestCompany(t *testing.T) {
 			if err := planview.WriteText(&text, p, planview.TextOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name+".txt", text.String())
+			goldentest.Check(t, "testdata/company/"+name+".txt", text.Bytes())
 			if err := planview.WriteMarkdown(&markdown, p, ""); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name+".markdown", markdown.String())
+			goldentest.Check(t, "testdata/company/"+name+".markdown", markdown.Bytes())
 		})
-	}
-}
-
-// golden compares a text with a file of testdata/company.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", "company", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); d != "" {
-		t.Errorf("%s (-want +got):\n%s", name, d)
 	}
 }
 

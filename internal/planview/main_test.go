@@ -1,13 +1,10 @@
 package planview_test
 
 import (
-	"flag"
 	"maps"
 
 	"github.com/dlxctl/dlxctl/topology"
 )
-
-var update = flag.Bool("update", false, "write what the golden tests get as what they want")
 
 // args are arguments of objects.
 type args = topology.Arguments

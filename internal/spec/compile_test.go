@@ -2,14 +2,13 @@ package spec
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/goldentest"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -96,31 +95,13 @@ func TestCompileGolden(t *testing.T) {
 			if err := topology.WriteText(&text, out); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name+".txt", text.Bytes())
+			goldentest.Check(t, "testdata/compile/"+name+".txt", text.Bytes())
 			var doc bytes.Buffer
 			if err := jsondoc.Write(&doc, out); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name+".json", doc.Bytes())
+			goldentest.Check(t, "testdata/compile/"+name+".json", doc.Bytes())
 		})
-	}
-}
-
-// golden compares got with a file of testdata/compile.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", "compile", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("%s (-want +got):\n%s", path, d)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/dlxctl/dlxctl/internal/goldentest"
 	"github.com/dlxctl/dlxctl/templates"
 )
 
@@ -55,7 +56,7 @@ func TestFilePage(t *testing.T) {
 	if want == page {
 		return
 	}
-	if !*update {
+	if !*goldentest.Update {
 		t.Error("the tables of docs/file.md differ from the keys of the format; make golden writes them")
 		return
 	}

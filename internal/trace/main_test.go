@@ -8,9 +8,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
-// update rewrites the expected outputs.
-var update = flag.Bool("update", false, "rewrite the expected outputs")
-
 // TestMain makes rapid try few topologies unless -rapid.checks says otherwise: each is applied to
 // a broker, and its messages wait in tiers.
 func TestMain(m *testing.M) {
