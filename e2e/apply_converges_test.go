@@ -12,8 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
-	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/plan"
@@ -101,15 +100,7 @@ func printed(t *testing.T, p plan.Plan) string {
 // unbound in the first and deleted in the second.
 func converge(t *testing.T, target brokertest.Target, want topology.Compiled) {
 	t.Helper()
-	endpoint, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := management.New(endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := managementtest.Client(t, target)
 	for round := range 4 {
 		state, err := m.Inspect(t.Context())
 		if err != nil {

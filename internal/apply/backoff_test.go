@@ -18,9 +18,9 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
-	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/plan"
@@ -83,14 +83,8 @@ func newStage(t *testing.T, kind string, target, publisher, consumer brokertest.
 // connect opens the connections for the changes.
 func (s *stage) connect(t *testing.T, target brokertest.Target) {
 	t.Helper()
-	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.m, err = management.New(endpoint); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.m.Close)
+	endpoint := managementtest.Endpoint(t, target)
+	s.m = managementtest.Client(t, target)
 	conn, err := amqp.Dial(t.Context(), endpoint)
 	if err != nil {
 		t.Fatal(err)

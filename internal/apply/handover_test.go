@@ -10,7 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
-	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/relay"
 )
@@ -28,10 +28,7 @@ func TestAMessageThatCannotBeHandedOverHoldsUpNoOther(t *testing.T) {
 	}
 	brokertest.DeclareExchange(t, ch, "shop.failed", "direct", nil)
 	brokertest.Bind(t, ch, "next", "shop.a.failed", "shop.failed", nil)
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := managementtest.Endpoint(t, target)
 	brokertest.Fill(t, ch, "", "shop.a.failed", 20, 10)
 	large := amqp091.Publishing{MessageId: "large", UserId: e.AMQP.User, Headers: amqp091.Table{"big": ""}}
 	large.Headers["big"] = strings.Repeat("x", 131_072-8-relay.HeaderSize(large)) // the largest that fit a frame
@@ -71,10 +68,7 @@ func TestHandOverKeepsThePublishersCC(t *testing.T) {
 		brokertest.Declare(t, ch, queue, amqp091.Table{"x-queue-type": "quorum"})
 		brokertest.Bind(t, ch, queue, "@billing", exchange, nil)
 	}
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := managementtest.Endpoint(t, target)
 	want := map[string]string{"retried": "[x.y]", "first failure": "[x.y z]", "without": "<nil>"}
 	for id, headers := range map[string]amqp091.Table{
 		"retried":       {"CC": []any{"@billing"}, "retry-cc": []any{"x.y"}},
@@ -124,10 +118,7 @@ func TestHandOverKeepsHowAMessageReturned(t *testing.T) {
 	})
 	brokertest.Unbind(t, ch, "shop.a.failed", "@billing", "shop.failed", nil)
 	brokertest.Bind(t, ch, "next", "@billing", "shop.failed", nil)
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := managementtest.Endpoint(t, target)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if n, err := apply.HandOverQueue(ctx, e, "shop", "shop.a.failed"); err != nil || n != 1 {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/plan"
@@ -67,10 +68,7 @@ func (s *stage) clear(t *testing.T, target brokertest.Target, want topology.Comp
 	hazards ...topology.Hazard,
 ) {
 	t.Helper()
-	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	endpoint := managementtest.Endpoint(t, target)
 	session, err := apply.Open(endpoint, want)
 	if err != nil {
 		t.Fatal(err)
@@ -143,10 +141,7 @@ func TestAHandOverNeedsConsent(t *testing.T) {
 		brokertest.PublishConfirmed(t, ch, "shop.failed", address, amqp091.Publishing{Body: []byte("failed")})
 	}
 	brokertest.Unbind(t, ch, failed, "@qn", "shop.failed", nil)
-	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	endpoint := managementtest.Endpoint(t, target)
 	run := func(leave string, during hooks, o plan.Options) error {
 		file := s.file("b") + "  - {name: qn, backoff: none}\n"
 		for _, line := range []string{"  a: {tiers", "  - {name: qa,", leave} {
@@ -181,7 +176,7 @@ func TestAHandOverNeedsConsent(t *testing.T) {
 		t.Errorf("%s has %d messages", failed, n)
 	}
 	note := func(line string) { results += line + "\n" }
-	err = run("  - {name: qb,", hooks{results: note}, plan.Options{SkipBlocked: true})
+	err := run("  - {name: qb,", hooks{results: note}, plan.Options{SkipBlocked: true})
 	if !errors.Is(err, plan.ErrHazard) || !strings.HasPrefix(err.Error(), "3 messages moved; ") {
 		t.Errorf("the run that skips ends with %v", err)
 	}
@@ -213,10 +208,7 @@ func TestAnInterruptBeforeTheVerification(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
-	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	endpoint := managementtest.Endpoint(t, target)
 	session, err := apply.Open(endpoint, spectest.Compile(t, "version: 1\nname: shop\nexchanges: [{name: events}]\n"))
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
-	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/plan"
@@ -18,10 +18,7 @@ func TestAPlanConnectsOnce(t *testing.T) {
 	target, cable := brokertest.NewProxy(t, brokertest.VHost(t))
 	// Without consumers, it is asked.
 	brokertest.Declare(t, target.Channel(t), "shop.a.failed", nil)
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := managementtest.Endpoint(t, target)
 	s, err := apply.Open(e, spectest.Compile(t, `
 version: 1
 name: shop

@@ -12,8 +12,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
-	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -276,15 +275,7 @@ func TestAPolicyThatIsInEffectIsNotAFinding(t *testing.T) {
  "policies": [
   {"name": "one", "pattern": "^(?!amq\\.)", "apply-to": "queues", "priority": 0, "definition": {"max-length": 10}},
   {"name": "two", "pattern": "reports", "apply-to": "all", "priority": 5, "definition": {"max-length": 20}}]}`)
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := management.New(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.Close)
+	m := managementtest.Client(t, target)
 	var findings []audit.Finding
 	brokertest.Eventually(t, "no finding about policies", func() bool { // a broker applies policies afterwards
 		state, err := m.Inspect(t.Context())
@@ -311,18 +302,11 @@ func TestAQueueThatIsDown(t *testing.T) {
 		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead",
 	})
 	brokertest.Bind(t, third, "billing.dead", "dead", "amq.direct", nil)
-	e, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := management.New(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := managementtest.Client(t, target)
 	nodes[2].Kill(t)
 	var state topology.State
 	brokertest.Eventually(t, "the queue to be down", func() bool {
+		var err error
 		if state, err = m.Inspect(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -10,8 +10,7 @@ import (
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
-	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -84,15 +83,7 @@ func TestFixesOnABroker(t *testing.T) {
 			t.Parallel()
 			target := brokertest.VHost(t)
 			create(t, target, read(t, "fixes.json", definitions).State.Have)
-			e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := management.New(e)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(m.Close)
+			m := managementtest.Client(t, target)
 			inspect := func() audit.Input {
 				state, err := m.Inspect(t.Context())
 				if err != nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/definitions"
 	"github.com/dlxctl/dlxctl/topology"
@@ -28,15 +27,7 @@ func TestReadAgreesWithInspect(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.Call(t, http.MethodPost, "definitions", rawJSON(data))
-	endpoint, err := broker.Config{URL: x.URL, API: x.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := management.New(endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := managementtest.Client(t, x)
 	state, err := client.Inspect(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -16,8 +16,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
@@ -26,15 +25,8 @@ import (
 // deskOf returns the desk of a virtual host.
 func deskOf(tb testing.TB, target brokertest.Target) *desk.Desk {
 	tb.Helper()
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	m, err := management.New(e)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(m.Close)
+	e := managementtest.Endpoint(tb, target)
+	m := managementtest.Client(tb, target)
 	return &desk.Desk{Endpoint: e, Management: m, Reader: &deadletter.Reader{}}
 }
 

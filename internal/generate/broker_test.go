@@ -12,8 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
 
-	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/topology"
@@ -134,15 +133,7 @@ func TestOutputsCreateTheTopology(t *testing.T) {
 // inspected returns the objects of a virtual host, without those that each has.
 func inspected(t *testing.T, x brokertest.Target) topology.Topology {
 	t.Helper()
-	endpoint, err := broker.Config{URL: x.URL, API: x.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := management.New(endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := managementtest.Client(t, x)
 	state, err := client.Inspect(t.Context())
 	if err != nil {
 		t.Fatal(err)

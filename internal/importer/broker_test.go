@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
-	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/definitions"
 	"github.com/dlxctl/dlxctl/internal/importer"
@@ -29,16 +29,7 @@ import (
 // broker opens the management API of a virtual host.
 func open(t *testing.T, x brokertest.Target) *management.Client {
 	t.Helper()
-	endpoint, err := broker.Config{URL: x.URL, API: x.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := management.New(endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return client
+	return managementtest.Client(t, x)
 }
 
 func inspect(t *testing.T, x brokertest.Target) topology.State {

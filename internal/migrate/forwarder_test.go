@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/relay"
@@ -350,10 +350,7 @@ func TestForwardAfterADrainInDoubt(t *testing.T) {
 		}
 	})
 	r := s.runner(t)
-	var err error
-	if r.Endpoint, err = (broker.Config{URL: through.URL, API: through.API}).Resolve(); err != nil {
-		t.Fatal(err)
-	}
+	r.Endpoint = managementtest.Endpoint(t, through)
 	// Messages still come when the time is over, and that is before the successor counts as stuck.
 	r.Endpoint.Heartbeat, r.Forward, r.Wait, r.Idle = 10*time.Minute, true, time.Second, 7*time.Second
 	brokertest.PublishConfirmed(t, s.target.Confirming(t), "", "old", numbered(0, 3)...)

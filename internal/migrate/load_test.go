@@ -16,6 +16,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
@@ -88,14 +89,7 @@ func newStageIn(tb testing.TB, target brokertest.Target, file, legacyType string
 func (s *stage) connect(tb testing.TB, user brokertest.Target) {
 	tb.Helper()
 	s.user = user
-	var err error
-	if s.endpoint, err = (broker.Config{URL: user.URL, API: user.API}).Resolve(); err != nil {
-		tb.Fatal(err)
-	}
-	if s.m, err = management.New(s.endpoint); err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(s.m.Close)
+	s.endpoint, s.m = managementtest.Endpoint(tb, user), managementtest.Client(tb, user)
 }
 
 // legacy makes the old queue and what it is bound to.

@@ -16,9 +16,8 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/topology"
@@ -29,14 +28,7 @@ import (
 func (s *stage) locked(t *testing.T, target brokertest.Target, name string) *migrate.Runner {
 	t.Helper()
 	r := s.replacer(t)
-	var err error
-	if r.Endpoint, err = (broker.Config{URL: target.URL, API: target.API}).Resolve(); err != nil {
-		t.Fatal(err)
-	}
-	if r.Management, err = management.New(r.Endpoint); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.Management.Close)
+	r.Endpoint, r.Management = managementtest.Endpoint(t, target), managementtest.Client(t, target)
 	e := r.Endpoint
 	e.ConnectionName = name
 	r.Relock = func(ctx context.Context) error {

@@ -11,8 +11,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
@@ -50,15 +49,8 @@ func TestShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := func(user brokertest.Target) plan.Replacement {
-		e, err := (broker.Config{URL: user.URL, API: user.API}).Resolve()
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := management.New(e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer m.Close()
+		m := managementtest.Client(t, user)
+		defer m.Close() // it is one of many
 		state, err := m.Inspect(t.Context())
 		if err != nil {
 			t.Fatal(err)

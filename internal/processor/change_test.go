@@ -9,7 +9,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -151,11 +151,7 @@ func pause(t *testing.T, d time.Duration) {
 // stays. Bindings may go, as the new ones come before.
 func (s *stage) change(t *testing.T, want topology.Compiled) {
 	t.Helper()
-	m, err := management.New(s.endpoint(t, s.target))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := managementtest.Client(t, s.target)
 	var p plan.Plan
 	blocked := ""
 	// When a queue is slow to say how many consumers it has, statistics show those that have gone.
@@ -181,7 +177,7 @@ func (s *stage) change(t *testing.T, want topology.Compiled) {
 	if p.Empty() && want.Backoffs[0].RetryOn == nil {
 		t.Fatal("nothing changes")
 	}
-	err = apply.ExecuteWithReroutes(t.Context(), m, want, p, 50*time.Millisecond, func(plan.Change) {})
+	err := apply.ExecuteWithReroutes(t.Context(), m, want, p, 50*time.Millisecond, func(plan.Change) {})
 	// The deletion of a queue that holds messages, the last of the changes, is refused.
 	if err != nil && !errors.Is(err, broker.ErrRefused) {
 		t.Fatal(err)

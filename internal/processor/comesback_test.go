@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/plan"
@@ -18,13 +18,10 @@ import (
 // there is one.
 func (s *stage) plans(t *testing.T) plan.Plan {
 	t.Helper()
-	m, err := management.New(s.endpoint(t, s.target))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := managementtest.Client(t, s.target)
 	var state topology.State
 	brokertest.Eventually(t, "each policy to be in effect", func() bool {
+		var err error
 		if state, err = m.Inspect(t.Context()); err != nil {
 			t.Fatal(err)
 		}

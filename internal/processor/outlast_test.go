@@ -23,6 +23,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
@@ -369,11 +370,7 @@ func TestProcessorsComeAndGoInAnOutage(t *testing.T) {
 func TestTheBrokerTellsSinceWhenAQueueIsInOutage(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, outageFile("{}"))
-	eyes, err := management.New(s.endpoint(t, s.target.User(t, "monitoring", "^$", "^$", "^$")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer eyes.Close()
+	eyes := managementtest.Client(t, s.target.User(t, "monitoring", "^$", "^$", "^$"))
 	failed := []string{"shop.standard.failed"}
 	tells := func(what string, ok func(began topology.Began, out bool) bool) (told topology.Began) {
 		t.Helper()
@@ -465,11 +462,7 @@ func TestAnOutageThatCannotBeTold(t *testing.T) {
 		t.Errorf("it says %d times that it cannot tell", n)
 	}
 	s.target.Call(t, http.MethodDelete, limit, nil)
-	m, err := management.New(s.endpoint(t, s.target))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := managementtest.Client(t, s.target)
 	brokertest.Eventually(t, "the begin", func() bool {
 		all, err := m.InOutage(t.Context(), []string{"shop.standard.failed"})
 		if err != nil {
@@ -813,11 +806,7 @@ func TestManyQueuesInOutage(t *testing.T) {
 		file += fmt.Sprintf("  - {name: %s-%02d}\n", long, i)
 	}
 	s := newStage(t, file)
-	m, err := management.New(s.endpoint(t, s.target))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := managementtest.Client(t, s.target)
 	p := s.processor(t)
 	log := listen(t, p)
 	run(t, p)
@@ -872,11 +861,7 @@ func TestABrokerWithoutStatisticsMakesNoDeadLetters(t *testing.T) {
 	if lines := log.with("the broker counts no deliveries of shop."); len(lines) != 1 {
 		t.Errorf("the log says %q", lines)
 	}
-	m, err := management.New(s.endpoint(t, s.target))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := managementtest.Client(t, s.target)
 	if n, err := m.Delivered(t.Context(), "billing"); !errors.Is(err, management.ErrNoStatistics) {
 		t.Errorf("billing has delivered %d: %v", n, err)
 	}

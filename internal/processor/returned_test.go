@@ -11,7 +11,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/plan"
@@ -39,11 +39,7 @@ func (s *stage) carry(t *testing.T, file string) topology.Compiled {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := management.New(s.endpoint(t, s.target))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := managementtest.Client(t, s.target)
 	state, err := m.Inspect(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/processor"
 	"github.com/dlxctl/dlxctl/internal/spec"
@@ -93,11 +93,7 @@ func (s *stage) reconnect(tb testing.TB) {
 // apply makes the virtual host as want says, and checks that nothing is left.
 func (s *stage) apply(tb testing.TB, want topology.Compiled) {
 	tb.Helper()
-	m, err := management.New(s.endpoint(tb, s.target))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer m.Close()
+	m := managementtest.Client(tb, s.target)
 	for i := range 2 {
 		state, err := m.Inspect(tb.Context())
 		if err != nil {
@@ -115,11 +111,7 @@ func (s *stage) apply(tb testing.TB, want topology.Compiled) {
 
 func (s *stage) endpoint(tb testing.TB, target brokertest.Target) broker.Endpoint {
 	tb.Helper()
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return e
+	return managementtest.Endpoint(tb, target)
 }
 
 // processor returns a processor for the stage that logs to the test.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/relay"
 )
@@ -71,10 +72,7 @@ func (s *drives) Moved(amqp091.Delivery, relay.Move)                            
 
 func endpoint(t *testing.T, x brokertest.Target) broker.Endpoint {
 	t.Helper()
-	e, err := broker.Config{URL: x.URL, API: x.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := managementtest.Endpoint(t, x)
 	e.Heartbeat = time.Minute
 	return e
 }

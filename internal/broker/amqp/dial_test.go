@@ -20,6 +20,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp/wire"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
@@ -232,11 +233,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 
 func endpoint(t *testing.T, target brokertest.Target) broker.Endpoint {
 	t.Helper()
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return managementtest.Endpoint(t, target)
 }
 
 // dial returns a connection that ends with the test.

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
@@ -23,10 +23,7 @@ func TestAccept(t *testing.T) {
 	if err := json.Unmarshal(target.Call(t, "GET", "overview", nil), &overview); err != nil {
 		t.Fatal(err)
 	}
-	e, err := broker.Config{URL: target.Tool(t).URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := managementtest.Endpoint(t, target.Tool(t))
 	var mu sync.Mutex
 	var asked [][2]string
 	refused := errors.New("not this one")

@@ -6,6 +6,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -55,11 +56,7 @@ func inspect(tb testing.TB, m *management.Client) topology.Topology {
 
 func endpoint(t *testing.T, target brokertest.Target) broker.Endpoint {
 	t.Helper()
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return managementtest.Endpoint(t, target)
 }
 
 // dial returns a connection that ends with the test.

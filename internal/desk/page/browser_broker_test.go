@@ -19,8 +19,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
-	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
@@ -55,15 +54,8 @@ func realDeskOf(t *testing.T, target brokertest.Target, file string) *desk.Desk 
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := management.New(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.Close)
+	e := managementtest.Endpoint(t, target)
+	m := managementtest.Client(t, target)
 	state, err := m.Inspect(t.Context())
 	if err != nil {
 		t.Fatal(err)

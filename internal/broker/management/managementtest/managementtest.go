@@ -1,0 +1,31 @@
+// Package managementtest gives tests the management API of a broker of brokertest.
+package managementtest
+
+import (
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+// Endpoint returns how the program reaches a target.
+func Endpoint(tb testing.TB, target brokertest.Target) broker.Endpoint {
+	tb.Helper()
+	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return e
+}
+
+// Client returns a client for a target, which is closed when the test ends.
+func Client(tb testing.TB, target brokertest.Target) *management.Client {
+	tb.Helper()
+	m, err := management.New(Endpoint(tb, target))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(m.Close)
+	return m
+}
