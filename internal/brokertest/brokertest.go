@@ -19,9 +19,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +64,20 @@ func Main(m *testing.M, checks ...func() error) int {
 		return 1
 	}
 	return code
+}
+
+// MainTrying is [Main] for a package whose properties need a broker: rapid tries so many cases
+// unless -rapid.checks says otherwise.
+func MainTrying(m *testing.M, cases int) int {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
+	if !given {
+		if err := flag.Set("rapid.checks", strconv.Itoa(cases)); err != nil {
+			panic(err)
+		}
+	}
+	return Main(m)
 }
 
 func stopShared() error {

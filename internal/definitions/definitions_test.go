@@ -9,21 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/broker/management/managementtest"
 	"github.com/dlxctl/dlxctl/internal/definitions"
 	"github.com/dlxctl/dlxctl/topology"
 )
-
-// own leaves out the exchanges that every virtual host has.
-func own(t topology.Topology) topology.Topology {
-	kept := t
-	kept.Exchanges = nil
-	for _, e := range t.Exchanges {
-		if !strings.HasPrefix(e.Name, "amq.") {
-			kept.Exchanges = append(kept.Exchanges, e)
-		}
-	}
-	return kept
-}
 
 func file(name, data string) definitions.File {
 	return definitions.File{Name: name, Data: []byte(data)}
@@ -67,7 +56,7 @@ func TestReadDefinitionsOfSeveralVirtualHosts(t *testing.T) {
 		t.Fatalf("got %d virtual hosts, want empty, new and shop", len(hosts))
 	}
 	empty, fresh, shop := hosts[0].State, hosts[1].State, hosts[2].State
-	if empty.VHost != "empty" || len(own(empty.Have).Queues) > 0 || len(empty.Have.Exchanges) != 6 {
+	if empty.VHost != "empty" || len(managementtest.Own(empty.Have).Queues) > 0 || len(empty.Have.Exchanges) != 6 {
 		t.Errorf("the virtual host without objects is %+v", empty)
 	}
 	if got := fresh.Have.Queues[0]; got.Type() != topology.Quorum || got.Durable || !got.AutoDelete {
@@ -88,7 +77,7 @@ func TestReadDefinitionsOfSeveralVirtualHosts(t *testing.T) {
 			Definition: topology.Arguments{"dead-letter-exchange": "dlx"},
 		}},
 	}
-	if d := cmp.Diff(want, own(shop.Have)); d != "" {
+	if d := cmp.Diff(want, managementtest.Own(shop.Have)); d != "" {
 		t.Errorf("objects of shop (-want +got):\n%s", d)
 	}
 	operator := []topology.Policy{{
@@ -249,7 +238,7 @@ func TestReadLists(t *testing.T) {
 				if len(hosts) != 1 || hosts[0].State.VHost != "auditprobe" || hosts[0].Unnamed {
 					t.Fatalf("virtual hosts: %+v", hosts)
 				}
-				if d := cmp.Diff(want, own(hosts[0].State.Have)); d != "" {
+				if d := cmp.Diff(want, managementtest.Own(hosts[0].State.Have)); d != "" {
 					t.Errorf("objects (-want +got):\n%s", d)
 				}
 				if tool == "rabbitmqctl" && hosts[0].State.QueuePolicies["billing"] != "longest" {
@@ -267,7 +256,8 @@ func TestListsAfterEachOtherInOneFile(t *testing.T) {
 		all = append(all, f.Data...)
 	}
 	hosts := read(t, definitions.File{Name: "all.json", Data: all})
-	if have := own(hosts[0].State.Have); len(have.Queues) != 2 || len(have.Bindings) != 2 || len(have.Policies) != 1 {
+	have := managementtest.Own(hosts[0].State.Have)
+	if len(have.Queues) != 2 || len(have.Bindings) != 2 || len(have.Policies) != 1 {
 		t.Errorf("got %+v", have)
 	}
 }

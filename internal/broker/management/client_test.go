@@ -51,7 +51,7 @@ func inspect(tb testing.TB, m *management.Client) topology.Topology {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return own(s.Have)
+	return managementtest.Own(s.Have)
 }
 
 func endpoint(t *testing.T, target brokertest.Target) broker.Endpoint {

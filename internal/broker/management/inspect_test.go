@@ -13,18 +13,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// own leaves out the objects that every virtual host has.
-func own(t topology.Topology) topology.Topology {
-	kept := t
-	kept.Exchanges = nil
-	for _, e := range t.Exchanges {
-		if !strings.HasPrefix(e.Name, "amq.") {
-			kept.Exchanges = append(kept.Exchanges, e)
-		}
-	}
-	return kept
-}
-
 // many is a topology with one of each kind, and arguments of every type.
 func many() topology.Topology {
 	mark := topology.Arguments{topology.ArgManagedBy: topology.OwnerMark("shop")}

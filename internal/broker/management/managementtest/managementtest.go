@@ -2,11 +2,13 @@
 package managementtest
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Endpoint returns how the program reaches a target.
@@ -28,4 +30,16 @@ func Client(tb testing.TB, target brokertest.Target) *management.Client {
 	}
 	tb.Cleanup(m.Close)
 	return m
+}
+
+// Own leaves out the exchanges that every virtual host has.
+func Own(t topology.Topology) topology.Topology {
+	kept := t
+	kept.Exchanges = nil
+	for _, e := range t.Exchanges {
+		if !strings.HasPrefix(e.Name, "amq.") {
+			kept.Exchanges = append(kept.Exchanges, e)
+		}
+	}
+	return kept
 }
