@@ -112,22 +112,15 @@ func TestApplyAsksAgainWhileALockEnds(t *testing.T) {
 			var failed atomic.Int32
 			ends := time.Now().Add(held)
 			troubled := brokertest.NewFilter(t, target, func(client, server net.Conn) {
-				buffer := make([]byte, 1<<16)
-				for {
-					n, err := client.Read(buffer)
-					if err != nil {
-						return
+				brokertest.Forward(client, server, func(piece []byte) bool {
+					if !bytes.Contains(piece, []byte(lock)) || !time.Now().After(ends) || !failed.CompareAndSwap(0, 1) {
+						return true
 					}
-					if bytes.Contains(buffer[:n], []byte(lock)) && time.Now().After(ends) && failed.CompareAndSwap(0, 1) {
-						_ = first.Close()
-						_, _ = client.Write(connectionClose(541, "INTERNAL_ERROR"))
-						_, _ = client.Read(buffer) // close-ok
-						return
-					}
-					if _, err := server.Write(buffer[:n]); err != nil {
-						return
-					}
-				}
+					_ = first.Close()
+					_, _ = client.Write(connectionClose(541, "INTERNAL_ERROR"))
+					_, _ = client.Read(piece) // close-ok
+					return false
+				})
 			})
 			start(t, troubled, "apply", "--yes", "--lock-timeout", "1m", "-f", path).exits(t, 0)
 			if failed.Load() == 0 {

@@ -13,16 +13,11 @@ import (
 func onMethod(t *testing.T, target brokertest.Target, method []byte, act func(server net.Conn)) brokertest.Target {
 	t.Helper()
 	return brokertest.NewFilter(t, target, func(client, server net.Conn) {
-		frames := make([]byte, 64<<10)
-		for {
-			n, err := client.Read(frames)
-			if err != nil {
-				return
-			}
-			if bytes.Contains(frames[:n], method) {
+		brokertest.Forward(client, server, func(piece []byte) bool {
+			if bytes.Contains(piece, method) {
 				act(server)
 			}
-			_, _ = server.Write(frames[:n]) // how the connection ends does not matter
-		}
+			return true
+		})
 	})
 }

@@ -37,6 +37,21 @@ func NewFilter(tb testing.TB, target Target, filter func(client, server net.Conn
 	return target
 }
 
+// Forward sends to the server what the client sends, until pass returns false for a piece of it or
+// a connection ends. Most filters of [NewFilter] are one with a pass of their own.
+func Forward(client, server net.Conn, pass func(piece []byte) bool) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := client.Read(buffer)
+		if err != nil || !pass(buffer[:n]) {
+			return
+		}
+		if _, err := server.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
 func newProxy(tb testing.TB, p *Proxy, target Target, others ...Target) (Target, *Proxy) {
 	tb.Helper()
 	p.silent = new(atomic.Bool)

@@ -58,20 +58,14 @@ func TestAnInterruptedRunThatListensKeepsNoLock(t *testing.T) {
 	defer interrupt()
 	lock := []byte(topology.DeskLockName(s.topology.Name, "dlq"))
 	d := s.deskOn(t, brokertest.NewFilter(t, s.target, func(client, server net.Conn) {
-		buffer := make([]byte, 1<<16)
-		for listens := false; ; {
-			read, err := client.Read(buffer)
-			if err != nil {
-				return
-			}
-			listens = listens || bytes.Contains(buffer[:read], []byte("listens at"))
-			if listens && bytes.Contains(buffer[:read], lock) {
+		listens := false
+		brokertest.Forward(client, server, func(piece []byte) bool {
+			listens = listens || bytes.Contains(piece, []byte("listens at"))
+			if listens && bytes.Contains(piece, lock) {
 				interrupt()
 			}
-			if _, err := server.Write(buffer[:read]); err != nil {
-				return
-			}
-		}
+			return true
+		})
 	}))
 	p, err := d.Propose(t.Context(), desk.Request{Action: desk.Replay, Queue: "dlq", Send: desk.SendOptions{Rate: 10}})
 	if err != nil {

@@ -31,23 +31,17 @@ func (s *shop) editStopped(t *testing.T, text string, interrupted bool) desk.Res
 		if published.Load() && !interrupted {
 			<-failed.Done()
 		}
-		buffer := make([]byte, 1<<16)
-		for publishes := false; ; {
-			n, err := client.Read(buffer)
-			if err != nil {
-				return
-			}
-			publishes = publishes || bytes.Contains(buffer[:n], []byte("desk publishes"))
-			if publishes && bytes.Contains(buffer[:n], []byte(text)) {
+		publishes := false
+		brokertest.Forward(client, server, func(piece []byte) bool {
+			publishes = publishes || bytes.Contains(piece, []byte("desk publishes"))
+			if publishes && bytes.Contains(piece, []byte(text)) {
 				published.Store(true)
 				if interrupted {
 					interrupt()
 				}
 			}
-			if _, err := server.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
+			return true
+		})
 	})).Holding()
 	q := request(t, desk.Edit)
 	q.Edited = &deadletter.Edited{Body: []byte(`{"order": 9}`), MessageID: "new"}

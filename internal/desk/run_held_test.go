@@ -271,18 +271,12 @@ func beforeConsume(t *testing.T, target brokertest.Target, name string, do func(
 	var once sync.Once
 	return brokertest.NewFilter(t, target, func(client, server net.Conn) {
 		is := false
-		for buffer := make([]byte, 1<<16); ; {
-			n, err := client.Read(buffer)
-			if err != nil {
-				return
-			}
-			is = is || bytes.Contains(buffer[:n], []byte(name))
-			if is && bytes.Contains(buffer[:n], []byte{0, 60, 0, 20}) { // basic.consume
+		brokertest.Forward(client, server, func(piece []byte) bool {
+			is = is || bytes.Contains(piece, []byte(name))
+			if is && bytes.Contains(piece, []byte{0, 60, 0, 20}) { // basic.consume
 				once.Do(do)
 			}
-			if _, err := server.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
+			return true
+		})
 	})
 }

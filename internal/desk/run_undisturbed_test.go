@@ -118,16 +118,9 @@ func (s *shop) cutCommit(t *testing.T) (commits *atomic.Int32) {
 	commits = new(atomic.Int32)
 	s.desk = s.deskOn(t, brokertest.NewFilter(t, s.target, func(client, server net.Conn) {
 		commit := []byte{0, 90, 0, 20, 0xCE} // tx.commit, and the octet that ends its frame
-		buffer := make([]byte, 1<<16)
-		for {
-			n, err := client.Read(buffer)
-			if err != nil || bytes.Contains(buffer[:n], commit) && commits.Add(1) == 1 {
-				return
-			}
-			if _, err := server.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
+		brokertest.Forward(client, server, func(piece []byte) bool {
+			return !bytes.Contains(piece, commit) || commits.Add(1) > 1
+		})
 	})).Holding()
 	return commits
 }

@@ -59,16 +59,9 @@ func onFrame(t *testing.T, target brokertest.Target, text string, meet func(serv
 ) brokertest.Target {
 	t.Helper()
 	return brokertest.NewFilter(t, target, func(client, server net.Conn) {
-		buffer := make([]byte, 64<<10)
-		for {
-			n, err := client.Read(buffer)
-			if err != nil || bytes.Contains(buffer[:n], []byte(text)) && !meet(server, buffer[:n]) {
-				return
-			}
-			if _, err := server.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
+		brokertest.Forward(client, server, func(piece []byte) bool {
+			return !bytes.Contains(piece, []byte(text)) || meet(server, piece)
+		})
 	})
 }
 
