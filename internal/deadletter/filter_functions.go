@@ -44,9 +44,9 @@ func (s *state) shown(v any) error {
 	return err
 }
 
-// partly reports whether a part of a value is masked.
+// partly reports whether a part of a value is masked, also of one that upper has returned.
 func (s *state) partly(v any) (bool, error) {
-	return s.has(v, func(text string) bool { return strings.Contains(text, redact.Mask) })
+	return s.has(v, func(text string) bool { return strings.Contains(strings.ToLower(text), redact.Mask) })
 }
 
 // has reports whether a value is a text of a kind, or has one in it.

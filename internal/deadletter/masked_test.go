@@ -231,6 +231,7 @@ func TestAFilterKnowsNothingOfWhatIsMasked(t *testing.T) {
 		{part, `body.note == "to [masked]" and body.note contains "to"`, yes},
 		{part, `not (body.note contains "ann@")`, left},
 		{part, `not (body.note matches "ann")`, left},
+		{part, `not (upper(body.note) contains "ANN@")`, left},
 		{part, `not (body.note in ["to ann@example.com"])`, left},
 		{part, `body.note != "to ann@example.com"`, left},
 		{part, `not (text contains "4711000011112222")`, left},
