@@ -445,7 +445,7 @@ func common() map[string]string {
 		"userId":             "the user-id",
 		"expiration":         "the expiration that the publisher set",
 		"persistent":         "whether it is persistent",
-		"body":               "the decoded body: a tree, or its text",
+		"body":               "the decoded body: a tree, or its text; a whole number above 2^63 is a text",
 		"bodyFormat":         "the format of the body",
 		"bodySteps":          "how the body was decoded",
 		"bodyNote":           "what was not decoded",

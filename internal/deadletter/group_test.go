@@ -75,6 +75,30 @@ func TestMessagesAreGrouped(t *testing.T) {
 	}
 }
 
+// Ids above 2^63 differ in digits that a float64 does not keep.
+func TestLargeIDsAreGroupsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	var reader deadletter.Reader
+	one := reader.View(message(`{"id":17000000000000000001}`, nil))
+	other := reader.View(message(`{"id":17000000000000000002}`, nil))
+	if groups := grouped(t, "body.id", one, other); len(groups) != 2 || groups[0].Value != "17000000000000000001" {
+		t.Errorf("the groups are %+v", groups)
+	}
+	raw, err := json.Marshal(one)
+	if err != nil || !strings.Contains(string(raw), `"body":{"id":"17000000000000000001"}`) {
+		t.Errorf("the JSON is %s, %v", raw, err)
+	}
+	f, err := deadletter.NewFilter(`body.id == "17000000000000000001" and float(body.id) > 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for v, want := range map[*deadletter.View]bool{&one: true, &other: false} {
+		if got, err := f.Matches(*v); err != nil || got != want {
+			t.Errorf("the filter for %s: %t, %v", v.Body.Text, got, err)
+		}
+	}
+}
+
 // Without a property to group by, bodies are not decoded, which would cost several times as much,
 // but those in which dramatiq tells the error.
 func TestGroupingByErrorDecodesNoBodies(t *testing.T) {

@@ -130,10 +130,11 @@ func TestDecodeFormats(t *testing.T) {
 			decode.Document{Format: decode.JSON, Value: int64(42), Tree: true, Text: "42"},
 		},
 		"number too large": {
-			decode.Input{Body: []byte(`[18446744073709551615,1.0,1e400]`)},
+			decode.Input{Body: []byte(`[18446744073709551615,-9223372036854775809,1e20,1.0,1e400]`)},
 			decode.Document{
-				Format: decode.JSON, Value: []any{18446744073709551615.0, int64(1), "1e400"}, Tree: true,
-				Text: "[\n  18446744073709551615,\n  1.0,\n  1e400\n]",
+				Format: decode.JSON, Tree: true,
+				Value: []any{"18446744073709551615", "-9223372036854775809", 1e20, int64(1), "1e400"},
+				Text:  "[\n  18446744073709551615,\n  -9223372036854775809,\n  1e20,\n  1.0,\n  1e400\n]",
 			},
 		},
 		"a word that is base64 too": {

@@ -53,6 +53,10 @@ func TestEncode(t *testing.T) {
 			"a@example.com", "b@example.com",
 			string(encoded(t, strings.Replace(fullOrder, "a@example.com", "b@example.com", 1))),
 		},
+		"protobuf with a number of JSON": {
+			decode.Input{Type: "shop.Order", Body: encoded(t, `{"id":"A-1","more":{"wei":100000000000000000000}}`)},
+			"A-1", "B-1", string(encoded(t, `{"id":"B-1","more":{"wei":100000000000000000000}}`)),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -87,7 +87,7 @@ func bounded(b []byte) error {
 	return nil
 }
 
-// withNumbers replaces the numbers of a tree: by int64 where that is exact, and by float64.
+// withNumbers replaces the numbers of a tree, as [number] says.
 func withNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -104,14 +104,19 @@ func withNumbers(v any) any {
 	return v
 }
 
-// number returns a number of JSON as int64 where that is exact, and otherwise as float64.
+// number returns a number of JSON as int64 where that is exact, and otherwise as float64. A whole
+// number with more digits than either keeps, such as an id, and one beyond both are their text.
 func number(s string) any {
-	if i, err := strconv.ParseInt(s, 10, 64); err == nil {
+	i, err := strconv.ParseInt(s, 10, 64)
+	if err == nil {
 		return i
+	}
+	if errors.Is(err, strconv.ErrRange) { // digits alone
+		return s
 	}
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil && math.IsInf(f, 0) {
-		return s // beyond what a number can hold: the text is exact
+		return s
 	}
 	const exact = 1 << 53
 	if i := int64(f); f == math.Trunc(f) && math.Abs(f) < exact && !(f == 0 && math.Signbit(f)) {

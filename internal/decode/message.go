@@ -177,7 +177,7 @@ func (m *message) wellKnown(v protoreflect.Message) (any, bool) {
 	if err != nil {
 		return nil, false // such as an Any of a type that no schema declares: its fields are shown
 	}
-	tree, err := parseJSON(data)
+	tree, err := ParseOrdered(string(data)) // with its numbers as they are written: an edit reads them back
 	return tree, err == nil
 }
 

@@ -29,6 +29,7 @@ package shop;
 import "shop/common.proto";
 import "google/protobuf/timestamp.proto";
 import "google/protobuf/any.proto";
+import "google/protobuf/struct.proto";
 message Order {
   string id = 1;
   int64 amount = 2;
@@ -44,6 +45,7 @@ message Order {
   repeated int32 numbers = 12;
   google.protobuf.Any extra = 13;
   bool express = 14;
+  google.protobuf.Struct more = 15;
 }
 enum State { UNKNOWN = 0; PAID = 1; }
 `,
@@ -131,7 +133,7 @@ func TestDecodeProtobuf(t *testing.T) {
 				"email":        "a@example.com",
 				"customerName": "Ann",
 			},
-			"tags": []any{"x", "y"}, "big": 18446744073709551615.0, "price": 1.5, "weight": 0.1, "blob": "AAH/", "state": "PAID",
+			"tags": []any{"x", "y"}, "big": "18446744073709551615", "price": 1.5, "weight": 0.1, "blob": "AAH/", "state": "PAID",
 			"counts": map[string]any{"a": int64(1), "b": int64(2)}, "placed": "2026-11-22T10:00:00Z",
 			"numbers": []any{int64(1), int64(-2)}, "express": true,
 		},
