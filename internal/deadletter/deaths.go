@@ -121,6 +121,9 @@ func (r *reading) deathFacts(h fields) {
 		}
 	}
 	r.deathAttempts = attempts
+	if outside[0].Count > 1 {
+		r.after = r.facts.LastFailed
+	}
 }
 
 func firstKey(h Hop) string {

@@ -109,7 +109,10 @@ type reading struct {
 	// later are the deaths that are not those in queues of dlxctl. The processor removes them.
 	later         []Hop
 	deathAttempts int
-	hops          []Hop
+	// after is set if the message died several times where it died last: it failed last at this time
+	// or later. RabbitMQ tells the time of the first death in a queue alone.
+	after time.Time
+	hops  []Hop
 	// past are the failures that the processor has noted.
 	past []Hop
 }
@@ -198,6 +201,9 @@ func (r *reading) finish(d amqp091.Delivery) {
 	f.ByFramework = f.WorkQueue != "" && f.WorkQueue == r.published
 	if r.lastDeath != "" && f.Cause != causeUnroutable {
 		f.Cause = r.lastDeath // RabbitMQ wrote it after the others: the processor removes x-death
+	}
+	if f.LastFailed.Equal(r.after) { // no framework tells a later time
+		f.LastFailed = time.Time{}
 	}
 	if f.Attempts < 0 {
 		// x-delivery-count is no help: in a dead-letter queue it counts who looked.

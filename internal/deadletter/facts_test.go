@@ -93,6 +93,8 @@ func TestWhatTheProcessorAndTheBrokerTell(t *testing.T) {
 	replayed.Replays, replayed.Run = 2, "r1"
 	stale.WorkQueue, stale.LastFailed = "", at(30)
 	stale.Doubt = `it failed in "billing" according to retry-queue, and in "audit" according to x-death`
+	repeated := stale
+	repeated.LastFailed = time.Time{}
 	unroutable.Cause, unroutable.Error = "unroutable", "refused"
 	checkFacts(t, map[string]factsCase{
 		"a dead letter of the processor": {headers: processed(3), want: mine},
@@ -107,6 +109,9 @@ func TestWhatTheProcessorAndTheBrokerTell(t *testing.T) {
 		},
 		"one that failed again in the same queue": {
 			headers: processed(3, "x-death", []any{died("billing", "rejected", 1, 5, "")}), want: mine,
+		},
+		"one that then failed in another queue several times": {
+			headers: processed(3, "x-death", []any{died("audit", "rejected", 2, 30, "")}), want: repeated,
 		},
 		"one in the unroutable queue": {
 			queue: "shop.unroutable", headers: processed(3, "retry-error", "refused"), want: unroutable,
@@ -126,6 +131,26 @@ func TestWhatTheProcessorAndTheBrokerTell(t *testing.T) {
 			want: deadletter.Facts{
 				Cause: "rejected", Attempts: 1, WorkQueue: "audit", Exchange: "events", Key: "order.placed", FirstFailed: first,
 				LastFailed: first,
+			},
+		},
+		"one that the broker dead-lettered several times": { // the time is that of the first
+			queue: "shop.dead",
+			headers: amqp091.Table{"x-death": []any{
+				died("wait", "expired", 3, 2, "events", "order.placed"), died("audit", "rejected", 3, 1, "events", "order.placed"),
+			}},
+			want: deadletter.Facts{
+				Cause: "expired", Attempts: 3, WorkQueue: "audit", Exchange: "events", Key: "order.placed", FirstFailed: first,
+			},
+		},
+		"one that waited several times and then died once": {
+			queue: "shop.dead",
+			headers: amqp091.Table{"x-death": []any{
+				died("audit", "delivery_limit", 1, 9, "events", "order.placed"),
+				died("wait", "expired", 3, 1, "events", "order.placed"),
+			}},
+			want: deadletter.Facts{
+				Cause: "delivery_limit", Attempts: 1, WorkQueue: "audit", Exchange: "events", Key: "order.placed",
+				FirstFailed: first, LastFailed: at(9),
 			},
 		},
 		"no headers": {want: deadletter.Facts{

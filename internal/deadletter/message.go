@@ -51,7 +51,8 @@ type Facts struct {
 	Attempts int `json:"attempts" jsondoc:"known"`
 	// FirstFailed is when it failed first.
 	FirstFailed time.Time `json:"firstFailed"`
-	// LastFailed is when it failed last.
+	// LastFailed is when it failed last. RabbitMQ does not tell it of a message that died several
+	// times where it died last.
 	LastFailed time.Time `json:"lastFailed"`
 	// DueAt is when it is due, if it waits in a delay.
 	DueAt time.Time `json:"dueAt,omitzero"`

@@ -119,7 +119,11 @@ func (v View) failure() [][2]string {
 	if v.Native {
 		rows = append(rows, [2]string{"retried by", "RabbitMQ (engine: native), which keeps no reason and no time of an earlier attempt"})
 	}
-	rows = append(rows, [2]string{"first failed", Moment(v.FirstFailed)}, [2]string{"last failed", Moment(v.LastFailed)})
+	last := Moment(v.LastFailed)
+	if last == "" && !v.FirstFailed.IsZero() {
+		last = "unknown: of several deaths in a queue RabbitMQ tells the time of the first"
+	}
+	rows = append(rows, [2]string{"first failed", Moment(v.FirstFailed)}, [2]string{"last failed", last})
 	if v.Key != "" || v.Exchange != "" {
 		rows = append(rows, [2]string{"published to", address(v.Exchange, []string{v.Key})})
 	}

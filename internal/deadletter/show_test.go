@@ -122,6 +122,15 @@ func TestTheHistoryIsShown(t *testing.T) {
 	}
 }
 
+func TestALastFailureWithoutATimeIsShown(t *testing.T) {
+	t.Parallel()
+	var r deadletter.Reader
+	got := shown(t, r.View(message("", amqp091.Table{"x-death": []any{died("w", "rejected", 3, 1, "x")}})), 0)
+	if !strings.Contains(got, "first failed  2026-11-22T09:00:01Z\n  last failed   unknown: of several deaths") {
+		t.Errorf("it is shown as\n%s", got)
+	}
+}
+
 func TestHeadersAreShownByTheirAuthor(t *testing.T) {
 	t.Parallel()
 	var r deadletter.Reader

@@ -70,6 +70,37 @@ func TestAHandleSurvivesTheWayIntoAHoldAndBack(t *testing.T) {
 	}
 }
 
+// Of several deaths in a queue RabbitMQ tells the time of the first: when the message failed last
+// is not known.
+func TestTheLastOfSeveralDeathsHasNoTime(t *testing.T) {
+	t.Parallel()
+	ch := brokertest.VHost(t).Confirming(t)
+	for q, args := range map[string]amqp091.Table{
+		"work": {"x-dead-letter-routing-key": "wait"},
+		"wait": {"x-dead-letter-routing-key": "work", "x-message-ttl": 1100},
+	} {
+		args["x-dead-letter-exchange"] = ""
+		if _, err := ch.QueueDeclare(q, true, false, false, false, args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	brokertest.PublishConfirmed(t, ch, "", "work", amqp091.Publishing{})
+	begin := time.Now()
+	for attempts := range 3 {
+		d := brokertest.Take(t, ch, "work")
+		f := deadletter.Read(d, "failed", nil) // a consumer that gives up publishes it there
+		if f.Attempts > 0 && f.FirstFailed.Sub(begin).Abs() > time.Second {
+			t.Errorf("after %d failures since %s the first was at %s", attempts, begin, f.FirstFailed)
+		}
+		if known := !f.LastFailed.IsZero(); known != (attempts == 1) {
+			t.Errorf("after %d failures, the last was at %s: %v", attempts, f.LastFailed, d.Headers["x-death"])
+		}
+		if err := d.Reject(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // taken takes a message from a queue, and checks its handle.
 func taken(t *testing.T, ch *amqp091.Channel, queue string, want deadletter.Handle) amqp091.Delivery {
 	t.Helper()
