@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/decode"
 	"github.com/dlxctl/dlxctl/internal/notify"
+	"github.com/dlxctl/dlxctl/internal/redact"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -20,8 +22,9 @@ const maxNoticeBody = 256 << 10
 // schemaTime is how often the schemas of notices are checked for changes.
 const schemaTime = time.Second
 
-// shown returns what notices and logs show of the messages of a topology. Schemas are read only if
-// bodies are sent, and with watch again when their files have changed.
+// shown returns what notices and logs show of the messages of a topology. Schemas are read if
+// bodies are sent or rules name values of bodies, and with watch again when their files have
+// changed. Where no body is sent, a schema that cannot be read stops no processor: more is masked.
 func shown(t topology.Compiled, bodies, watch bool, log *slog.Logger) (func(notify.Message) notify.Shown, error) {
 	var none messageFlags
 	redactors, err := none.redactors(t)
@@ -29,9 +32,13 @@ func shown(t topology.Compiled, bodies, watch bool, log *slog.Logger) (func(noti
 		return nil, err
 	}
 	schemas := &watchedSchemas{messages: t.Messages, log: log, pause: schemaTime}
-	if bodies {
-		if err := schemas.load(); err != nil {
+	if bodies || needBodies(t, redactors) {
+		switch err := schemas.load(); {
+		case err != nil && bodies:
 			return nil, err
+		case err != nil:
+			log.Warn("cannot read the schemas of message bodies: where rules mask values of a body, notices and "+
+				"logs mask errors, message-ids and routing keys whole", "error", err)
 		}
 	}
 	decoder := schemas.current
@@ -41,30 +48,77 @@ func shown(t topology.Compiled, bodies, watch bool, log *slog.Logger) (func(noti
 	return func(m notify.Message) notify.Shown {
 		rules := redactors(m.Queue)
 		pass := rules.Begin(m.Headers)
-		out := notify.Shown{Masked: rules.Masks()}
-		if len(m.Body) > maxNoticeBody {
-			out.Note = fmt.Sprintf("the body is larger than %d KiB and is not decoded for a notice", maxNoticeBody>>10)
-		} else if m.Body != nil {
-			doc := pass.Document(decoder(time.Now()).Decode(decode.Input{
-				ContentType: m.ContentType, ContentEncoding: m.ContentEncoding, Type: m.Type, Key: m.Key, Queue: m.Queue,
-				Headers: m.Headers, Body: m.Body,
-			}))
-			out.Format, out.Type, out.Text, out.Note = string(doc.Format), doc.Type, doc.Text, doc.Note
+		var body decode.Document
+		known := true
+		if m.SendsBody && m.Body != nil || rules.NeedsBody() && len(m.Body) > 0 {
+			body, known = shownBody(pass, decoder(time.Now()), m)
 		}
-		masked := pass.Headers(deadletter.CutHeaders(pass, m.Headers))
-		text := func(s, header string) string { // a header that a rule names is masked, however short it is
-			if s != "" && m.Headers[header] == s {
-				s, _ = masked[header].(string)
-			} else { // it is not on the message, or is shortened there
-				s, _ = deadletter.CutHeaders(pass, map[string]any{header: s})[header].(string)
-			}
-			return pass.Text(s)
+		out := shownTexts(pass, m)
+		if !known && rules.NeedsBody() {
+			out = hiddenTexts(m)
 		}
-		out.ID, out.Queue, out.Key = pass.Text(m.ID), pass.Text(m.Queue), pass.Text(m.Key)
-		out.Error = text(m.Error, topology.HeaderError)
-		out.ErrorType = text(m.ErrorType, topology.HeaderErrorType)
+		out.Masked = rules.Masks()
+		if m.SendsBody {
+			out.Format, out.Type, out.Text, out.Note = string(body.Format), body.Type, body.Text, body.Note
+		}
 		return out
 	}, nil
+}
+
+// needBodies reports whether the rules of a queue name values of bodies.
+func needBodies(t topology.Compiled, redactors func(workQueue string) *redact.Redactor) bool {
+	queues := []string{""} // a queue that is unknown
+	for _, w := range t.WorkQueues {
+		queues = append(queues, w.Name)
+	}
+	for _, q := range t.Messages.Queues {
+		queues = append(queues, q.Queue)
+	}
+	return slices.ContainsFunc(queues, func(queue string) bool { return redactors(queue).NeedsBody() })
+}
+
+// shownBody decodes and masks a body, so that the pass knows what the texts of the message may
+// repeat. It reports whether it could: it needs the schemas, and the processor waits for it.
+func shownBody(pass *redact.Pass, decoder *decode.Decoder, m notify.Message) (body decode.Document, known bool) {
+	if len(m.Body) > maxNoticeBody {
+		body.Note = fmt.Sprintf("the body is larger than %d KiB and is not decoded for a notice", maxNoticeBody>>10)
+		return body, false
+	}
+	return pass.Document(decoder.Decode(decode.Input{
+		ContentType: m.ContentType, ContentEncoding: m.ContentEncoding, Type: m.Type, Key: m.Key, Queue: m.Queue,
+		Headers: m.Headers, Body: m.Body,
+	})), decoder != nil
+}
+
+// shownTexts masks the texts of a message, once the pass has seen the body.
+func shownTexts(pass *redact.Pass, m notify.Message) notify.Shown {
+	masked := pass.Headers(deadletter.CutHeaders(pass, m.Headers))
+	text := func(s, header string) string { // a header that a rule names is masked, however short it is
+		if s != "" && m.Headers[header] == s {
+			s, _ = masked[header].(string)
+		} else { // it is not on the message, or is shortened there
+			s, _ = deadletter.CutHeaders(pass, map[string]any{header: s})[header].(string)
+		}
+		return pass.Text(s)
+	}
+	return notify.Shown{
+		ID: pass.Text(m.ID), Queue: pass.Text(m.Queue), Key: pass.Text(m.Key),
+		Error: text(m.Error, topology.HeaderError), ErrorType: text(m.ErrorType, topology.HeaderErrorType),
+	}
+}
+
+// hiddenTexts masks the texts of a message whole, as each may repeat a value of a body that could
+// not be looked at.
+func hiddenTexts(m notify.Message) notify.Shown {
+	hide := func(s string) string {
+		if s == "" {
+			return ""
+		}
+		return redact.Mask
+	}
+	return notify.Shown{
+		ID: hide(m.ID), Queue: hide(m.Queue), Key: hide(m.Key), Error: hide(m.Error), ErrorType: hide(m.ErrorType),
+	}
 }
 
 // watchedSchemas is a decoder for notices that follows the files of its schemas.

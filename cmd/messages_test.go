@@ -181,7 +181,7 @@ func TestShownInNotices(t *testing.T) {
 	}
 	m := notify.Message{
 		ID: "m-1", Key: "to.Ann Example", Error: "no queue of Ann Example", ErrorType: "Boom",
-		Body:    []byte(`{"name":"Ann Example"}`),
+		Body: []byte(`{"name":"Ann Example"}`), SendsBody: true,
 		Headers: map[string]any{"retry-error": "no queue of Ann Example", "retry-error-type": "Boom"},
 	}
 	for queue, want := range map[string]notify.Shown{
@@ -214,16 +214,73 @@ func TestShownInNotices(t *testing.T) {
 		}
 		large := m
 		large.Body = make([]byte, maxNoticeBody+1)
-		if got := show(large); got.Text != "" || !strings.Contains(got.Note, "larger than 256 KiB") {
+		if got := show(large); got.Text != "" || !strings.Contains(got.Note, "larger than 256 KiB") ||
+			queue == "billing" && got.Error != m.Error {
 			t.Errorf("a notice of a large body shows %+v", got)
 		}
 	}
-	top.Messages.Protosets = []string{"none.binpb"}
-	if _, err := shown(top, false, false, nil); err != nil {
-		t.Errorf("without bodies, schemas are read: %v", err)
+}
+
+// What a path names in the body is masked in notices and logs that do not show the body. Where the
+// body cannot be looked at, all that may repeat it is masked.
+func TestShownWithoutBodies(t *testing.T) {
+	t.Parallel()
+	top := topology.Compiled{
+		WorkQueues: []topology.WorkQueue{{Name: "billing"}, {Name: "mail"}},
+		Messages: topology.Messages{Queues: []topology.QueueMessages{
+			{Queue: "mail", Redact: topology.Redaction{Paths: []string{"body.name"}}},
+		}},
+	}
+	m := notify.Message{
+		ID: "m-Ann Example", Key: "order", Error: "no Ann Example", ErrorType: "Boom",
+		Body: []byte(`{"name":"Ann Example"}`),
+	}
+	large, empty := m, m
+	large.Body, empty.Body = make([]byte, maxNoticeBody+1), nil
+	plain := notify.Shown{ID: m.ID, Key: m.Key, Error: m.Error, ErrorType: m.ErrorType}
+	masked := notify.Shown{ID: "m-[masked]", Key: "order", Error: "no [masked]", ErrorType: "Boom", Masked: true}
+	whole := notify.Shown{ID: redact.Mask, Key: redact.Mask, Error: redact.Mask, ErrorType: redact.Mask, Masked: true}
+	unmasked := plain
+	unmasked.Masked = true // nothing of this message, but of others
+	var log bytes.Buffer
+	for _, protosets := range [][]string{nil, {"none.binpb"}} {
+		top.Messages.Protosets = protosets
+		show, err := shown(top, false, false, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := masked
+		if protosets != nil {
+			seen = whole
+		}
+		for _, tc := range []struct {
+			queue   string
+			message notify.Message
+			want    notify.Shown
+		}{
+			{"billing", m, plain},
+			{"billing", large, plain},
+			{"mail", m, seen},
+			{"mail", large, whole},
+			{"mail", empty, unmasked},
+		} {
+			tc.message.Queue = tc.queue
+			got := show(tc.message)
+			got.Queue = ""
+			if got != tc.want {
+				t.Errorf("of %s with %d bytes is shown %+v, want %+v", tc.queue, len(tc.message.Body), got, tc.want)
+			}
+		}
+	}
+	if strings.Count(log.String(), "cannot read the schemas") != 1 || !strings.Contains(log.String(), "none.binpb") {
+		t.Errorf("the log says %s", &log)
 	}
 	if _, err := shown(top, true, false, nil); err == nil || !strings.Contains(err.Error(), "none.binpb") {
 		t.Errorf("a schema that does not exist gives %v", err)
+	}
+	top.Messages.Queues = nil
+	if _, err := shown(top, false, false, nil); err != nil {
+		t.Errorf("without bodies and rules, schemas are read: %v", err)
 	}
 }
 
@@ -289,7 +346,7 @@ func TestNoticesOfSeveralQueuesFollowSchemas(t *testing.T) {
 	var queues sync.WaitGroup
 	for range 4 {
 		queues.Go(func() {
-			m := notify.Message{Body: []byte("\x0a\x03A-1")}
+			m := notify.Message{Body: []byte("\x0a\x03A-1"), SendsBody: true}
 			if got := show(m); !strings.Contains(got.Text, `"number"`) {
 				t.Errorf("a notice shows %q", got.Text)
 			}

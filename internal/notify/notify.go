@@ -130,10 +130,9 @@ func (n *Notifier) complete(notice Notice, m Message, show func(Message) Shown) 
 	if n.bodies {
 		notice.BodyBytes = len(m.Body)
 		notice.Body, notice.BodyBase64 = beginning(m.Body)
-	} else {
-		m.Body = nil
 	}
 	if show != nil {
+		m.SendsBody = n.bodies
 		m.ID, m.Error, m.ErrorType = notice.MessageID, notice.Error, notice.ErrorType
 		notice = shown(notice, show(m))
 	}

@@ -11,14 +11,16 @@ type Message struct {
 	Headers                            map[string]any
 	// Alike is what the message has in common with others that one notice is about.
 	Alike string
-	// Body is nil if no bodies are sent.
+	// Body is the body as it was published. What rules mask in it, the texts above may repeat.
 	Body []byte
+	// SendsBody reports that the decoded body is shown too.
+	SendsBody bool
 }
 
 // Shown is what a person may see of a message.
 type Shown struct {
 	ID, Queue, Key, Error, ErrorType string
-	// Format, Type, Text and Note are those of the decoded body.
+	// Format, Type, Text and Note are those of the decoded body. Empty without SendsBody.
 	Format, Type, Text, Note string
 	// Masked reports that rules mask something in messages of the queue, so that the body as it
 	// was published must not be sent.

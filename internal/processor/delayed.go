@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -58,14 +59,16 @@ func (h *delayHandler) Refused(d amqp091.Delivery, m relay.Move, reason string) 
 	now := time.Now()
 	switch {
 	case tried.Outcome == retry.NotTaken:
-		h.refused.again(h.describe(d), d.DeliveryTag, h.shown(d, reason).Error)
+		seen := h.shown(d, reason)
+		h.refused.again(h.describe(seen), d.DeliveryTag, errorOf(seen))
 		return m
 	case h.unbound(m.Exchange), tried.Outcome == retry.Waits:
 		if tried.Level == 0 { // it is due, or no level accepts it
 			h.refused.waits(d.DeliveryTag)
 		}
 		if tried.Outcome == retry.Waits && tried.Level == 0 {
-			h.describe(d).With("error", h.problem(d, reason)).ErrorContext(context.Background(),
+			seen := h.shown(d, reason)
+			h.describe(seen).With("error", errorOf(seen)).ErrorContext(context.Background(),
 				"no level of the delay accepts the message, which waits; 'dlxctl plan' shows what is missing")
 		}
 		return h.move(d, h.rules.Again(delayedMessage(d), tried, now))
@@ -85,30 +88,37 @@ func (h *delayHandler) Moved(d amqp091.Delivery, m relay.Move) {
 	}
 	if made.Outcome == retry.NotTaken {
 		h.probe.NotDelayed(string(made.Cause))
-		h.describe(d).With("error", h.problem(d, made.Error)).ErrorContext(context.Background(),
+		seen := h.shown(d, made.Error)
+		h.describe(seen).With("error", errorOf(seen)).ErrorContext(context.Background(),
 			"moved message to the unroutable queue", "unroutable_queue", topology.UnroutableName(h.topology.Name))
 		if h.tell != nil {
+			about := noticed(m.Message, "", d.RoutingKey)
+			about.Alike = h.alike(string(made.Cause) + ": " + made.Error)
 			h.tell(notify.Notice{
 				Event: "unroutable", Topology: h.topology.Name, MovedTo: topology.UnroutableName(h.topology.Name),
 				MessageID: d.MessageId, Messages: 1, Reason: string(made.Cause), Error: made.Error,
-			}, noticed(m.Message, "", d.RoutingKey, h.alike(string(made.Cause)+": "+made.Error)))
+			}, about)
 		}
 	}
 }
 
-// shown returns what a log shows of a message with an error.
-func (h *delayHandler) shown(d amqp091.Delivery, problem string) notify.Shown {
-	return h.show(notify.Message{ID: d.MessageId, Key: d.RoutingKey, Headers: d.Headers, Error: problem})
+// shown returns what a log shows of a message with an error, when a line is written.
+func (h *delayHandler) shown(d amqp091.Delivery, problem string) func() notify.Shown {
+	return sync.OnceValue(func() notify.Shown {
+		m := delivered(d)
+		m.Error = problem
+		return h.show(m)
+	})
 }
 
-// problem returns an error for a line of the log.
-func (h *delayHandler) problem(d amqp091.Delivery, problem string) masked {
-	return func() string { return h.shown(d, problem).Error }
+// delivered returns what a log may show of a message as it was delivered.
+func delivered(d amqp091.Delivery) notify.Message {
+	m := noticed(relay.Republish(d, d.Headers), "", d.RoutingKey)
+	m.ID = d.MessageId
+	return m
 }
 
 // describe returns a logger that names a message.
-func (h *delayHandler) describe(d amqp091.Delivery) *slog.Logger {
-	return h.trouble.With("delay", h.delay.Name,
-		"message_id", masked(func() string { return h.shown(d, "").ID }),
-		"routing_key", masked(func() string { return h.shown(d, "").Key }))
+func (h *delayHandler) describe(seen func() notify.Shown) *slog.Logger {
+	return h.trouble.With("delay", h.delay.Name, "message_id", idOf(seen), "routing_key", keyShown(seen))
 }

@@ -37,6 +37,8 @@ type failedQueue struct {
 	caution   relay.Caution
 	connected bool // at least once
 	checked   bool // whether the broker had all that the backoff needs
+	// blamed is the message that the broker refused, as far as that is known. Its error may quote it.
+	blamed amqp091.Delivery
 }
 
 // shared is what the failed queues of a processor have in common.
@@ -237,8 +239,9 @@ func (q *failedQueue) masked(err error) error {
 	if err == nil {
 		return nil
 	}
-	// As a key, so that rules for what consumers say hide no error of the broker.
-	return maskedError{err, q.shown(notify.Message{Key: err.Error()}).Key}
+	about := q.blamed
+	q.blamed = amqp091.Delivery{}
+	return maskedError{err, q.quoting(err, about)()}
 }
 
 // maskedError is an error with another text.

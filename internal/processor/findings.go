@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
@@ -14,11 +17,13 @@ import (
 // cannot deliver. Each finding is logged once.
 func (q *failedQueue) report(f relay.Finding) {
 	ctx := context.Background() // whatever ends now
-	said := q.shown(notify.Message{
-		ID: f.Delivery.MessageId, Key: f.Delivery.RoutingKey, Headers: f.Delivery.Headers,
-	})
-	log := q.trouble.With("queue", q.backoff.FailedQueue, "error", q.masked(f.Err))
-	aboutMessage := log.With("message_id", said.ID, "routing_key", said.Key, "exchange", f.Exchange)
+	q.blamed = f.Delivery
+	if f.Kind == relay.TooLarge { // the broker has not seen it, and the error says no more than sizes
+		q.blamed = amqp091.Delivery{}
+	}
+	seen := sync.OnceValue(func() notify.Shown { return q.shown(delivered(f.Delivery)) })
+	log := q.trouble.With("queue", q.backoff.FailedQueue, "error", q.quoting(f.Err, q.blamed))
+	aboutMessage := log.With("message_id", idOf(seen), "routing_key", keyShown(seen), "exchange", f.Exchange)
 	switch f.Kind {
 	case relay.NoRight:
 		log.ErrorContext(ctx,
@@ -44,6 +49,15 @@ func (q *failedQueue) report(f relay.Finding) {
 	}
 }
 
+// quoting returns an error of the broker, which may quote a message, as a log shows it.
+func (q *failedQueue) quoting(err error, d amqp091.Delivery) masked {
+	return func() string {
+		m := delivered(d)
+		m.ID = err.Error() // as an id, so that rules for what consumers say hide no error of the broker
+		return q.shown(m).ID
+	}
+}
+
 // held counts a message that stays in the failed queue.
 func (q *failedQueue) held(kind relay.Kind) {
 	reasons := map[relay.Kind]string{relay.TooLarge: monitor.HeldTooLarge, relay.Deadly: monitor.HeldDeadly}
@@ -66,14 +80,14 @@ type refusals struct {
 
 // again records that a message was refused. With UntilEmpty the relay does not wait for the queue,
 // and ends. Nothing is lost by it: the message was not acknowledged, so the broker has it.
-func (r *refusals) again(log *slog.Logger, tag uint64, reason string) {
-	log.ErrorContext(context.Background(),
+func (r *refusals) again(log *slog.Logger, tag uint64, reason masked) {
+	log.With("error", reason).ErrorContext(context.Background(),
 		"unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing",
-		"unroutable_queue", r.queue, "error", reason)
+		"unroutable_queue", r.queue)
 	r.waits(tag)
 	if r.untilEmpty && r.tries[tag] >= mostRefusals {
 		r.giveUp(fmt.Errorf("%w: the unroutable queue %s does not accept a message: %s; 'dlxctl plan' shows what is missing",
-			relay.ErrHeld, r.queue, reason))
+			relay.ErrHeld, r.queue, reason()))
 	}
 }
 

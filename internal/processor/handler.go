@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -84,7 +85,8 @@ func (h *handler) Refused(d amqp091.Delivery, m relay.Move, reason string) relay
 		return move(decide(h.rules, d, time.Now()))
 	}
 	if tried.Outcome == retry.Unroutable {
-		h.refused.again(h.describe(h.trouble, tried), d.DeliveryTag, h.shown(tried, "", reason).Error)
+		seen := h.shown(tried, "", reason)
+		h.refused.again(h.describe(h.trouble, tried, seen), d.DeliveryTag, errorOf(seen))
 		return m
 	}
 	tried.Cause = retry.Refused
@@ -138,7 +140,8 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 		work.Severity = retry.Severity(work, d.Headers)
 		h.probe.DeadLettered(d.Queue, work.Severity, d.Reason, d.At)
 		h.notify("dead_letter", d, work, work.DeadLetterQueue)
-		h.describe(h.dead, d).With(h.said(d)...).WarnContext(ctx, "dead-lettered message",
+		seen := h.shown(d, d.Said.Type, d.Said.Error)
+		h.describe(h.dead, d, seen).With(h.said(d, seen)...).WarnContext(ctx, "dead-lettered message",
 			"dead_letter_queue", work.DeadLetterQueue, "owner", work.Owner, "severity", work.Severity)
 	case retry.Unroutable:
 		work := topology.WorkQueue{}
@@ -148,13 +151,14 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 		}
 		h.probe.Unroutable(d.Queue, work.Severity, string(d.Cause), d.At)
 		h.notify("unroutable", d, work, topology.UnroutableName(h.topology.Name))
-		problem := masked(func() string { return h.shown(d, "", d.Error).Error })
-		h.describe(h.trouble, d).With("error", problem).ErrorContext(ctx, "moved message to the unroutable queue",
-			"unroutable_queue", topology.UnroutableName(h.topology.Name))
+		seen := h.shown(d, "", d.Error)
+		h.describe(h.trouble, d, seen).With("error", errorOf(seen)).ErrorContext(ctx,
+			"moved message to the unroutable queue", "unroutable_queue", topology.UnroutableName(h.topology.Name))
 	case retry.Dropped:
 		h.probe.Dropped(d.Queue)
 		if h.log.Enabled(ctx, slog.LevelDebug) {
-			h.describe(h.log, d).DebugContext(ctx, "dropped message, as its time is over", "backoff", h.backoff.Name)
+			h.describe(h.log, d, h.shown(d, "", "")).DebugContext(ctx,
+				"dropped message, as its time is over", "backoff", h.backoff.Name)
 		}
 	case retry.Retried:
 		if h.waits(d) {
@@ -163,10 +167,11 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 			h.probe.Retried(d.Queue, d.Tier.Delay, d.At)
 		}
 		if d.Said.Unread != "" {
-			h.describe(h.trouble, d).With(h.said(d)...).WarnContext(ctx, "ignored a retry-after that is not a time")
+			seen := h.shown(d, d.Said.Type, d.Said.Error)
+			h.describe(h.trouble, d, seen).With(h.said(d, seen)...).WarnContext(ctx, "ignored a retry-after that is not a time")
 		}
 		if h.log.Enabled(ctx, slog.LevelDebug) {
-			h.describe(h.log, d).DebugContext(ctx, "retried message",
+			h.describe(h.log, d, h.shown(d, "", "")).DebugContext(ctx, "retried message",
 				"tier", text.Duration(d.Tier.Delay), "backoff", h.backoff.Name)
 		}
 	}
@@ -186,37 +191,43 @@ func (h *handler) notify(event string, d decision, work topology.WorkQueue, dest
 	if d.Error != "" { // of an unroutable message that of the processor
 		problem, kind = d.Error, ""
 	}
-	headers := d.Headers
-	key, _ := headers[topology.HeaderRoutingKey].(string)
+	m := noticed(d.Message, d.Queue, keyOf(d))
+	m.Alike = h.alike(cmp.Or(kind, reason) + ": " + problem)
 	h.tell(notify.Notice{
 		Event: event, Topology: h.topology.Name, Queue: d.Queue, MovedTo: destination, MessageID: d.Message.MessageId,
 		Messages: 1, Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,
 		Owner: work.Owner, Severity: work.Severity, Error: problem, ErrorType: kind,
-	}, noticed(d.Message, d.Queue, key, h.alike(cmp.Or(kind, reason)+": "+problem)))
+	}, m)
 }
 
-// noticed returns what a notice may show of a message.
-func noticed(m amqp091.Publishing, queue, key, alike string) notify.Message {
+// keyOf returns the routing key of the publisher.
+func keyOf(d decision) string {
+	headers := d.Headers
+	key, _ := headers[topology.HeaderRoutingKey].(string)
+	return key
+}
+
+// noticed returns what a notice or a log may show of a message.
+func noticed(m amqp091.Publishing, queue, key string) notify.Message {
 	return notify.Message{
 		Queue: queue, Key: key, ContentType: m.ContentType, ContentEncoding: m.ContentEncoding,
-		Type: m.Type, Headers: m.Headers, Body: m.Body, Alike: alike,
+		Type: m.Type, Headers: m.Headers, Body: m.Body,
 	}
 }
 
 // said returns the beginning of what the consumer said about the failure, for a log, masked by the
 // rules of its queue. What may be the publisher's has names of its own.
-func (h *handler) said(d decision) []any {
+func (h *handler) said(d decision, seen func() notify.Shown) []any {
 	var out []any
 	if d.Said.Error != "" || d.Said.Type != "" || d.Said.Unread != "" {
-		said := h.shown(d, d.Said.Type, d.Said.Error)
-		out = append(out, "error_type", said.ErrorType, "error", begin(said.Error))
+		out = append(out, "error_type", typeOf(seen), "error", beginOf(seen))
 	}
 	if d.Annotated != (retry.Annotated{}) {
-		said := h.shown(d, d.Annotated.Type, d.Annotated.Error)
-		out = append(out, "annotated_error_type", said.ErrorType, "annotated_error", begin(said.Error))
+		annotated := h.shown(d, d.Annotated.Type, d.Annotated.Error)
+		out = append(out, "annotated_error_type", typeOf(annotated), "annotated_error", beginOf(annotated))
 	}
 	if d.Said.Unread != "" {
-		out = append(out, "retry_after_unread", begin(h.shown(d, "", d.Said.Unread).Error))
+		out = append(out, "retry_after_unread", beginOf(h.shown(d, "", d.Said.Unread)))
 	}
 	return out
 }
@@ -227,10 +238,13 @@ func begin(problem string) string {
 	return text.Fit(line, longestSaid)
 }
 
-// shown returns what a log shows of a message with an error and its type.
-func (h *handler) shown(d decision, kind, problem string) notify.Shown {
-	return h.show(notify.Message{
-		Queue: d.Queue, ID: d.Message.MessageId, Headers: d.Headers, Error: problem, ErrorType: kind,
+// shown returns what a log shows of a message with an error and its type. It masks once, when a
+// line is written: rules may need the body.
+func (h *handler) shown(d decision, kind, problem string) func() notify.Shown {
+	return sync.OnceValue(func() notify.Shown {
+		m := noticed(d.Message, d.Queue, keyOf(d))
+		m.ID, m.Error, m.ErrorType = d.Message.MessageId, problem, kind
+		return h.show(m)
 	})
 }
 
@@ -240,12 +254,22 @@ type masked func() string
 // LogValue masks the text.
 func (m masked) LogValue() slog.Value { return slog.StringValue(m()) }
 
+func errorOf(seen func() notify.Shown) masked { return func() string { return seen().Error } }
+
+func beginOf(seen func() notify.Shown) masked { return func() string { return begin(seen().Error) } }
+
+func typeOf(seen func() notify.Shown) masked { return func() string { return seen().ErrorType } }
+
+func keyShown(seen func() notify.Shown) masked { return func() string { return seen().Key } }
+
+func idOf(seen func() notify.Shown) masked { return func() string { return seen().ID } }
+
 // describe returns a logger that names a message.
-func (h *handler) describe(log *slog.Logger, d decision) *slog.Logger {
+func (h *handler) describe(log *slog.Logger, d decision, seen func() notify.Shown) *slog.Logger {
 	var queue any = d.Queue
 	if d.Outcome == retry.Unroutable && !h.rules.Names(d.Queue) { // a message may have made it up
-		queue = masked(func() string { return h.shown(d, "", "").Queue })
+		queue = masked(func() string { return seen().Queue })
 	}
-	return log.With("queue", queue, "message_id", masked(func() string { return h.shown(d, "", "").ID }),
+	return log.With("queue", queue, "message_id", idOf(seen),
 		"reason", string(d.Reason), "attempts", d.Attempts, "first_failure", d.FirstFailedAt)
 }

@@ -339,8 +339,8 @@ func TestTheLogSaysWhy(t *testing.T) {
 	}
 }
 
-// What a message brings into the log is masked in all lines: its id, its key, the queue that it
-// claims to be of, and the error that quotes them.
+// What a message brings into the log is masked in all lines, by what its body says: its id, its
+// key, the queue that it claims to be of, and the error that quotes them.
 func TestLinesOfTheLogAreMasked(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -357,17 +357,21 @@ delays: [{name: shop.later, to: events, max: 1h}]
 	var log bytes.Buffer
 	p, end := s.notified(t, hook.URL)
 	p.Log = slog.New(slog.NewTextHandler(&log, nil))
-	hide := func(s string) string { return strings.ReplaceAll(s, "ann@example.com", "***") }
-	p.Show = func(m notify.Message) notify.Shown {
+	p.Show = func(m notify.Message) notify.Shown { // what the body says
+		hide := func(s string) string {
+			return strings.ReplaceAll(s, string(m.Body), "***")
+		}
 		return notify.Shown{
 			ID: hide(m.ID), Queue: hide(m.Queue), Key: hide(m.Key), Error: hide(m.Error), ErrorType: hide(m.ErrorType),
 		}
 	}
-	s.expire(t, "work", "1-ann@example.com")
-	s.publish(t, "shop.slow.failed", "mail.ann@example.com", amqp091.Publishing{MessageId: "2-ann@example.com"})
-	s.publish(t, "shop.slow.failed", "@ann@example.com", amqp091.Publishing{MessageId: "3-ann@example.com"})
+	body := []byte("ann@example.com")
+	s.publish(t, "", "work", amqp091.Publishing{MessageId: "1-ann@example.com", Expiration: "1", Body: body})
+	s.publish(t, "shop.slow.failed", "mail.ann@example.com",
+		amqp091.Publishing{MessageId: "2-ann@example.com", Body: body})
+	s.publish(t, "shop.slow.failed", "@ann@example.com", amqp091.Publishing{MessageId: "3-ann@example.com", Body: body})
 	s.publish(t, "shop.later", "mail.ann@example.com", amqp091.Publishing{
-		MessageId: "4-ann@example.com", Headers: amqp091.Table{"x-delay": "ann@example.com"},
+		MessageId: "4-ann@example.com", Headers: amqp091.Table{"x-delay": "ann@example.com"}, Body: body,
 	})
 	brokertest.Eventually(t, "the failures", func() bool { return s.ready(t, "shop.slow.failed") == 3 })
 	untilEmpty(t, p)
