@@ -141,13 +141,14 @@ func (p *Page) URL(base string) string {
 }
 
 // headers are the headers of every response: nothing is loaded from elsewhere, framed, sent
-// elsewhere, guessed or kept.
+// elsewhere, guessed or kept. With the referrer policy no-referrer a browser would send the form of
+// the token with the origin null, see [Page.sameOrigin].
 var headers = map[string]string{ //nolint:gochecknoglobals // a constant table
 	"Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; " +
 		"object-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
 	"X-Frame-Options":              "DENY",
 	"X-Content-Type-Options":       "nosniff",
-	"Referrer-Policy":              "no-referrer",
+	"Referrer-Policy":              "same-origin",
 	"Cache-Control":                "no-store",
 	"Cross-Origin-Opener-Policy":   "same-origin",
 	"Cross-Origin-Resource-Policy": "same-origin",

@@ -113,7 +113,7 @@ func TestEachResponseHasTheHeaders(t *testing.T) {
 			t.Errorf("%s: the policy allows too much: %s", path, policy)
 		}
 		for name, value := range map[string]string{
-			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
 			"X-Frame-Options": "DENY",
 		} {
 			if got := resp.Header.Get(name); got != value {

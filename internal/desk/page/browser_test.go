@@ -59,6 +59,19 @@ func eval[T any](b *tab, expression string) T {
 
 const rowsThere = `document.querySelectorAll(".row .cause").length > 5`
 
+// The form of --token-file opens the page. A test that sends the form itself sends the origin that
+// it expects; a browser sends what the headers of the page let it.
+func TestTheFormOpensThePage(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	const secret = "a-secret-of-more-than-32-characters"
+	s := serveWith(t, &engine{views: orders(3)}, func(c *page.Config) { c.Access = page.Access{Secret: secret} })
+	b := browse(t)
+	b.run(chromedp.Navigate(s.URL(s.http.URL)), chromedp.WaitVisible(`#token`), chromedp.Focus(`#token`),
+		chromedp.KeyEvent(secret+kb.Enter))
+	b.until(`document.querySelectorAll(".overview tbody tr").length === 3`)
+}
+
 // A person opens the overview, a queue, a group and a message, with the keyboard alone.
 func TestThePageWorksWithTheKeyboard(t *testing.T) {
 	brokertest.OnNewestLine(t)
