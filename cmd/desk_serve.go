@@ -56,6 +56,7 @@ Behind a reverse proxy, --external-url says where browsers open the page. Links,
 redirect URL of a sign-in and the check of the origin follow it. The proxy must pass the host on, and
 a health check name it, unless they connect to a loopback address or a name of --tls-cert. The proxy
 may cut the path off. It may end TLS; the network between it and the page must then be trusted.
+Without a proxy, --oidc-issuer needs --external-url if the certificate has not exactly one name.
 
 For a team, --oidc-issuer has a provider of OpenID Connect sign people in, by authorization
 code with PKCE. --role gives the members of a group a role:
@@ -87,7 +88,7 @@ Exit codes: 0 ended, 1 failed, 2 runs were stopped before all was moved.`,
 	f.StringVar(&k.key, "tls-key", "", "`FILE` with the key of the certificate, in PEM format")
 	f.StringVar(&k.tokenFile, "token-file", "",
 		"`FILE` with a token of 32 characters or more, which the page asks for in place of the printed token")
-	f.StringVar(&k.external, "external-url", "", "`URL` at which a reverse proxy serves the page, such as https://ops.example.com/desk")
+	f.StringVar(&k.external, "external-url", "", "`URL` at which browsers open the page, as behind a reverse proxy, such as https://ops.example.com/desk")
 	f.StringVar(&k.signIn.Issuer, "oidc-issuer", "", "`URL` of the provider that signs people in; empty: a token opens the page")
 	f.StringVar(&k.signIn.ClientID, "oidc-client", "", "`ID` of the page at the provider")
 	f.StringVar(&k.signIn.SecretFile, "oidc-secret-file", "", "`FILE` with the secret of the client, if the provider asks for one")

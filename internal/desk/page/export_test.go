@@ -1,6 +1,9 @@
 package page
 
-import "time"
+import (
+	"net"
+	"time"
+)
 
 // Routes returns the least role of each route. Empty: it needs none.
 func (p *Page) Routes() map[string]string {
@@ -31,3 +34,12 @@ func (p *Page) Sessions() int { return len(p.sessions.all) }
 
 // Part returns the part of the page to which a sign-in leads back.
 func Part(to string) string { return part(to) }
+
+// BaseOn returns the URL of a page that listens on this port of all addresses.
+func (b Binding) BaseOn(port int) (string, error) {
+	pair, err := b.pair()
+	if err != nil {
+		return "", err
+	}
+	return b.base(pair, &net.TCPAddr{IP: net.IPv6unspecified, Port: port})
+}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,8 +11,11 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // ErrAddress is wrapped by the error of an address that a page must not be served on as it was
@@ -30,8 +32,8 @@ type Binding struct {
 	TokenFile string
 	// SignIn: a provider signs people in, in place of a token.
 	SignIn bool
-	// External is the URL at which a reverse proxy serves the page, such as
-	// https://ops.example.com/desk. Empty: there is none.
+	// External is the URL at which browsers open the page, as behind a reverse proxy, such as
+	// https://ops.example.com/desk. Empty: the page knows it by itself.
 	External string
 	// Log says when a certificate was read again. Nil: nothing does.
 	Log *slog.Logger
@@ -57,7 +59,6 @@ func Listen(ctx context.Context, b Binding) (Bound, error) {
 	if err != nil {
 		return Bound{}, err
 	}
-	external, _ := b.external() // check has read it
 	bound := Bound{}
 	if b.TokenFile != "" {
 		if bound.Access.Secret, err = readToken(b.TokenFile); err != nil {
@@ -76,17 +77,41 @@ func Listen(ctx context.Context, b Binding) (Bound, error) {
 		_ = bound.Close()
 		return Bound{}, fmt.Errorf("%w on %s: it is not a loopback address", ErrAddress, bound.Addr())
 	}
-	bound.Base = "http://" + bound.Addr().String()
+	if bound.Base, err = b.base(pair, address); err != nil {
+		_ = bound.Close()
+		return Bound{}, err
+	}
 	if pair != nil {
-		bound.Base = "https://" + pair.name(address)
 		bound.Access.Hosts = pair.isFor
 		bound.Listener = tls.NewListener(bound.Listener, &tls.Config{GetCertificate: pair.get, MinVersion: tls.VersionTLS12})
 	}
-	if external != "" {
-		bound.Base, bound.Access.Proxied = external, true
-	}
+	bound.Access.Proxied = b.External != ""
 	bound.Access.Base, bound.Access.Secure = bound.Base, strings.HasPrefix(bound.Base, "https:")
 	return bound, nil
+}
+
+// base is the URL of the page. A provider leads people back to it, and their cookies are of its
+// name, so it is not guessed for a page into which people sign in.
+func (b Binding) base(pair *pair, address *net.TCPAddr) (string, error) {
+	if external, err := b.external(); err != nil || external != "" {
+		return external, err
+	}
+	scheme, host, certain := "http", address.IP.String(), true
+	if pair != nil {
+		scheme = "https"
+		host, certain = pair.host(host)
+	}
+	if b.SignIn && !certain {
+		return "", fmt.Errorf("%w: the certificate of --tls-cert does not have exactly one name, to which a sign-in can lead back; pass --external-url with the URL that people open, such as https://desk.example.com",
+			ErrAddress)
+	}
+	return scheme + "://" + asBrowsers(scheme, net.JoinHostPort(host, fmt.Sprint(address.Port))), nil
+}
+
+// asBrowsers writes the host and port of a URL as browsers do, in lower case and without the
+// default port.
+func asBrowsers(scheme, hostport string) string {
+	return strings.TrimSuffix(strings.ToLower(hostport), map[string]string{"https": ":443", "http": ":80"}[scheme])
 }
 
 // check refuses an address without the protection that it needs, and reports whether it is a
@@ -135,11 +160,7 @@ func (b Binding) external() (string, error) {
 		return "", fmt.Errorf("%w: --external-url %q begins with /api, as requests of the page do; choose another path",
 			ErrAddress, b.External)
 	}
-	host := strings.ToLower(u.Host)
-	if port := map[string]string{"https": ":443", "http": ":80"}[u.Scheme]; strings.HasSuffix(host, port) {
-		host = strings.TrimSuffix(host, port)
-	}
-	return u.Scheme + "://" + host + root, nil
+	return u.Scheme + "://" + asBrowsers(u.Scheme, u.Host) + root, nil
 }
 
 // pair is a certificate and its key, read again when the files change.
@@ -213,26 +234,20 @@ func (p *pair) isFor(host string) bool {
 	return isLocal(host) || p.loaded.Leaf.VerifyHostname(host) == nil
 }
 
-// name is the host and port of the URL: a name of the certificate where there is one.
-func (p *pair) name(address *net.TCPAddr) string {
-	host := address.IP.String()
-	if leaf := p.loaded.Leaf; leaf.VerifyHostname(host) != nil {
-		host = firstName(leaf, host)
+// host is the host of the URL: the address that is listened on if the certificate has it, else the
+// first name or address of the certificate, other than one with a wildcard. It is certain if the
+// certificate has no other name.
+func (p *pair) host(address string) (host string, certain bool) {
+	leaf := p.loaded.Leaf
+	if leaf.VerifyHostname(address) == nil {
+		return address, true
 	}
-	return net.JoinHostPort(host, fmt.Sprint(address.Port))
-}
-
-// firstName returns a name of a certificate that can be opened.
-func firstName(leaf *x509.Certificate, otherwise string) string {
-	for _, name := range leaf.DNSNames {
-		if !strings.HasPrefix(name, "*") {
-			return name
-		}
+	names := slices.Concat(leaf.DNSNames, text.Each(leaf.IPAddresses, net.IP.String))
+	first := slices.IndexFunc(names, func(name string) bool { return !strings.HasPrefix(name, "*") })
+	if first < 0 {
+		return address, false
 	}
-	for _, ip := range leaf.IPAddresses {
-		return ip.String()
-	}
-	return otherwise
+	return names[first], first == 0 && (len(leaf.DNSNames) == 1 || len(names) == 1)
 }
 
 func readToken(path string) (string, error) {

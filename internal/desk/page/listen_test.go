@@ -81,6 +81,38 @@ func TestUnsafeAddressesAreRefused(t *testing.T) {
 	}
 }
 
+// A sign-in leads back to the name of the certificate, as browsers write it. If there are several,
+// the URL must be said; a token opens the page under any of them.
+func TestASignInNeedsOneName(t *testing.T) {
+	t.Parallel()
+	authority := brokertest.NewAuthority(t)
+	for names, want := range map[string]string{
+		"Desk.example.com":                    "https://desk.example.com",
+		"desk.example.com 192.0.2.1":          "https://desk.example.com",
+		"192.0.2.1":                           "https://192.0.2.1",
+		"*.example.com":                       "",
+		"*.example.com example.com":           "",
+		"*.example.com 192.0.2.1":             "",
+		"desk.example.com desk.shop.internal": "",
+	} {
+		pair := authority.Sign(t, time.Hour, strings.Fields(names)...)
+		b := page.Binding{CertFile: pair.CertFile, KeyFile: pair.KeyFile}
+		if _, err := b.BaseOn(443); err != nil {
+			t.Errorf("%s: with a token: %v", names, err)
+		}
+		b.SignIn = true
+		got, err := b.BaseOn(443)
+		refused := errors.Is(err, page.ErrAddress) && strings.Contains(err.Error(), "pass --external-url")
+		if got != want || refused != (want == "") {
+			t.Errorf("%s: %q, %v", names, got, err)
+		}
+		b.External = "https://desk.example.com:9420"
+		if got, err := b.BaseOn(9420); got != b.External || err != nil {
+			t.Errorf("%s: with a URL: %q, %v", names, got, err)
+		}
+	}
+}
+
 // With TLS and a token file the page answers under the names of its certificate alone, and its
 // cookie never leaves TLS.
 func TestThePageIsServedWithTLS(t *testing.T) {
