@@ -31,7 +31,7 @@ func newDeskDigest(a *app) *cobra.Command {
 		Long: `Print what died in a time, by work queue, owner and error, for a cron job. It looks at all
 messages of each dead-letter queue of the topology, keeps their order, and keeps no state.
 Where no message of a queue has an error, it groups by cause. What rules of the topology
-file mask is masked.
+file mask is masked. Messages that do not tell when they failed are counted apart.
 
 --to sends the digest to an address as 'notify' in the topology file has it: a webhook
 (JSON, with a "text"), a chat (slack+https://) or mailboxes (smtp://, smtps://). It is a

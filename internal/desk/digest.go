@@ -35,8 +35,24 @@ type Digest struct {
 	Messages int `json:"messages"`
 	// Queues are the work queues in which they failed, most dead letters first.
 	Queues []DigestQueue `json:"queues"`
+	// Undated are the dead-letter queues with messages that do not tell when they failed, and that are
+	// not counted.
+	Undated []Undated `json:"undated"`
 	// NotLookedAt are the dead-letter queues that were not looked at to their end.
 	NotLookedAt []Unlooked `json:"notLookedAt"`
+}
+
+// Undated is messages that do not tell when they failed, as those of many frameworks do not.
+type Undated struct {
+	// Queue is their dead-letter queue.
+	Queue    string `json:"queue"`
+	Messages int    `json:"messages"`
+}
+
+func (u Undated) String() string {
+	return fmt.Sprintf("%s: %s when %s failed, and %s not counted", text.Name(u.Queue),
+		text.Choose(u.Messages, "1 message does not tell", fmt.Sprintf("%d messages do not tell", u.Messages)),
+		text.Choose(u.Messages, "it", "they"), text.Choose(u.Messages, "is", "are"))
 }
 
 // DigestQueue is what died in one work queue.
@@ -68,8 +84,8 @@ type tally struct {
 
 // Digest looks at each dead-letter queue of the topology, also at those of a previous file that
 // hold messages, and groups what failed since a time as [Desk.GroupBy] does where a person asks for
-// no way. A message that does not say when it failed is left out, and one that came in the last
-// seconds may be: which queues hold messages is known from statistics.
+// no way. A message that does not tell when it failed is counted apart. One that came in the last
+// seconds may be left out: which queues hold messages is known from statistics.
 func (d *Desk) Digest(ctx context.Context, since time.Time, o LookOptions) (Digest, error) {
 	state, err := d.inspect(ctx)
 	if err != nil {
@@ -126,25 +142,19 @@ func passOver(state topology.State, queue string) (why string, skip bool) {
 
 // digestOf adds what a look at a dead-letter queue finds.
 func (d *Desk) digestOf(ctx context.Context, name string, o LookOptions, out *Digest, queues map[string]*tally) error {
+	undated := Undated{Queue: name}
 	looked, err := d.Look(ctx, name, o, func(m deadletter.Message) error {
 		v := d.view(m, false)
-		if v.LastFailed.IsZero() || v.LastFailed.Before(out.Since) {
+		switch {
+		case v.LastFailed.IsZero():
+			undated.Messages++
+			return nil
+		case v.LastFailed.Before(out.Since):
 			return nil
 		}
-		t := queues[v.WorkQueue]
-		if t == nil {
-			work := strings.Clone(v.WorkQueue)
-			if _, declared := d.Topology.WorkQueue(work); !declared && len(queues) >= mostDigestQueues {
-				work = ""
-			}
-			if t = queues[work]; t == nil {
-				ways, err := deadletter.NewWays("")
-				if err != nil {
-					return err
-				}
-				t = &tally{ways: ways, groups: text.Each(ways.By(), deadletter.NewGroups)}
-				queues[work] = t
-			}
+		t, err := d.tally(v.WorkQueue, queues)
+		if err != nil {
+			return err
 		}
 		t.count++
 		for i, value := range t.ways.Add(v) {
@@ -152,6 +162,9 @@ func (d *Desk) digestOf(ctx context.Context, name string, o LookOptions, out *Di
 		}
 		return nil
 	})
+	if undated.Messages > 0 {
+		out.Undated = append(out.Undated, undated)
+	}
 	why := looked.Missed
 	switch {
 	case errors.Is(err, ErrRefused):
@@ -167,6 +180,26 @@ func (d *Desk) digestOf(ctx context.Context, name string, o LookOptions, out *Di
 	return nil
 }
 
+// tally returns the tally of a work queue, a new one if it has none yet.
+func (d *Desk) tally(work string, queues map[string]*tally) (*tally, error) {
+	if t := queues[work]; t != nil {
+		return t, nil
+	}
+	work = strings.Clone(work)
+	if _, declared := d.Topology.WorkQueue(work); !declared && len(queues) >= mostDigestQueues {
+		work = ""
+	}
+	if t := queues[work]; t != nil {
+		return t, nil
+	}
+	ways, err := deadletter.NewWays("")
+	if err != nil {
+		return nil, err
+	}
+	queues[work] = &tally{ways: ways, groups: text.Each(ways.By(), deadletter.NewGroups)}
+	return queues[work], nil
+}
+
 // Err returns an error that wraps ErrUnreached if not all dead letters were looked at.
 func (d Digest) Err() error {
 	if len(d.NotLookedAt) == 0 {
@@ -178,12 +211,15 @@ func (d Digest) Err() error {
 
 // Summary says in a line how many messages died.
 func (d Digest) Summary() string {
-	number := text.Count(d.Messages, "message")
-	if d.Messages == 0 {
-		number = "no message"
+	number := text.Count(d.Messages, "message") + " died"
+	switch {
+	case d.Messages == 0 && len(d.Undated) > 0:
+		number = "no message is known to have died"
+	case d.Messages == 0:
+		number = "no message died"
 	}
 	name := cmp.Or(d.Topology, "vhost "+text.Name(d.VHost))
-	return fmt.Sprintf("%s: %s died since %s", name, number, moment(d.Since))
+	return fmt.Sprintf("%s: %s since %s", name, number, moment(d.Since))
 }
 
 // rows returns a row for each group, the largest of each queue.
@@ -224,6 +260,9 @@ func (d Digest) Write(w io.Writer, width int) error {
 			return err
 		}
 	}
+	for _, u := range d.Undated {
+		fmt.Fprintln(w, u)
+	}
 	for _, u := range d.NotLookedAt {
 		fmt.Fprintf(w, "not fully looked at: %s: %s\n", text.Name(u.Queue), topology.Printable(u.Why))
 	}
@@ -243,8 +282,11 @@ func (d Digest) WriteMarkdown(w io.Writer) error {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", shown(r[0]), shown(r[1]), r[2], shown(r[3]))
 		}
 	}
-	if len(d.NotLookedAt) > 0 {
+	if len(d.Undated)+len(d.NotLookedAt) > 0 {
 		b.WriteString("\n")
+	}
+	for _, u := range d.Undated {
+		fmt.Fprintf(&b, "- %s\n", shown(u.String()))
 	}
 	for _, u := range d.NotLookedAt {
 		fmt.Fprintf(&b, "- not fully looked at: %s: %s\n", shown(u.Queue), shown(u.Why))

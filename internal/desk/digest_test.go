@@ -31,6 +31,7 @@ func TestWriteDigest(t *testing.T) {
 			}},
 			{Queue: "", Messages: 1, By: "cause", Groups: []DigestGroup{{"rejected", 1}}},
 		},
+		Undated:     []Undated{{"crm.dead", 5000}, {"sms.dead", 1}},
 		NotLookedAt: []Unlooked{{Queue: "mail.dead", Why: "it has consumers"}},
 	}
 	var text, markdown strings.Builder
@@ -40,6 +41,8 @@ func TestWriteDigest(t *testing.T) {
 	for _, want := range []string{
 		"shop: 14 messages died since 2026-01-02T00:00:00Z\n", "billing     team-billing  2         \"a|b\\n[x](http://evil) <!here>\"\n",
 		"(no error)\n", "billing     team-billing  2         (others)\n", "(unknown)   -             1         rejected\n",
+		"crm.dead: 5000 messages do not tell when they failed, and are not counted\n",
+		"sms.dead: 1 message does not tell when it failed, and is not counted\n",
 		"not fully looked at: mail.dead: it has consumers\n",
 	} {
 		if !strings.Contains(text.String(), want) {
@@ -48,6 +51,7 @@ func TestWriteDigest(t *testing.T) {
 	}
 	for _, want := range []string{
 		"### shop: 14 messages died", `| billing | team-billing | 2 | a\|b\n\[x](http://evil) &lt;!here> |`,
+		"\n\n- crm.dead: 5000 messages do not tell when they failed, and are not counted\n",
 		"- not fully looked at: mail.dead: it has consumers\n",
 	} {
 		if !strings.Contains(markdown.String(), want) {
@@ -59,6 +63,10 @@ func TestWriteDigest(t *testing.T) {
 	}
 	if empty := (Digest{Topology: "shop"}); empty.Summary() != "shop: no message died since -" || empty.Err() != nil {
 		t.Errorf("%s %v", empty.Summary(), empty.Err())
+	}
+	undated := Digest{Topology: "shop", Undated: d.Undated}
+	if undated.Summary() != "shop: no message is known to have died since -" || undated.Err() != nil {
+		t.Errorf("%s %v", undated.Summary(), undated.Err())
 	}
 }
 

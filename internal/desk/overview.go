@@ -61,8 +61,9 @@ type QueueOverview struct {
 	NotLooked string `json:"notLookedAt,omitempty"`
 	// Oldest is when the oldest of them failed. It may be unknown.
 	Oldest time.Time `json:"oldest,omitzero"`
-	// New is how many of them failed in the last 24 hours.
-	New int `json:"newIn24h"`
+	// New is how many of them failed in the last 24 hours, and Undated how many do not tell when.
+	New     int `json:"newIn24h"`
+	Undated int `json:"undated"`
 	// TopCause is the most frequent cause of them, and TopCount how many have it.
 	TopCause string `json:"topCause,omitempty"`
 	TopCount int    `json:"topCauseCount,omitempty"`
@@ -159,7 +160,10 @@ func (d *Desk) glance(ctx context.Context, q *QueueOverview, o LookOptions) erro
 	since := d.now().Add(-recently)
 	looked, err := d.Look(ctx, q.Queue, o, func(m deadletter.Message) error {
 		v := d.Reader.View(m)
-		if !v.LastFailed.IsZero() && (q.Oldest.IsZero() || v.LastFailed.Before(q.Oldest)) {
+		switch {
+		case v.LastFailed.IsZero():
+			q.Undated++
+		case q.Oldest.IsZero() || v.LastFailed.Before(q.Oldest):
 			q.Oldest = v.LastFailed
 		}
 		if v.LastFailed.After(since) {
@@ -347,12 +351,13 @@ func (q QueueOverview) holds() string {
 	return fmt.Sprint(q.Messages)
 }
 
-// fresh writes how many messages are new: at least so many, if not all were looked at.
+// fresh writes how many messages are new: at least so many, if not all were looked at, or some do
+// not tell when they failed.
 func (q QueueOverview) fresh(s Screen) string {
 	switch {
-	case q.Unknown, q.Messages > 0 && q.Looked == 0:
+	case q.Unknown, q.Messages > 0 && q.Looked == q.Undated:
 		return "?"
-	case q.Looked < q.Messages:
+	case q.Looked < q.Messages, q.Undated > 0:
 		return fmt.Sprint(q.New) + s.choose("+", " or more")
 	default:
 		return fmt.Sprint(q.New)

@@ -249,6 +249,16 @@ mail.dead: not looked at: its node is down
 1 more is empty; -v lists it
 `,
 		},
+		"some do not tell when they failed": {
+			desk.Overview{Topology: "shop", Queues: []desk.QueueOverview{
+				{Queue: "mail.dead", Exists: true, Messages: 4, Looked: 4, Undated: 4, TopCause: "failed", TopCount: 4},
+				{Queue: "news.dead", Exists: true, Messages: 3, Looked: 3, Oldest: at(1), New: 2, Undated: 1, TopCause: "failed", TopCount: 3},
+			}},
+			screen, false, `QUEUE      MESSAGES  OLDEST  NEW 24H  TOP CAUSE  OWNER
+mail.dead  4         -       ?        failed     -
+news.dead  3         1h      2+       failed     -
+`,
+		},
 		"all": {empty, screen, true, `QUEUE      MESSAGES  OLDEST  NEW 24H  TOP CAUSE  OWNER
 mail.dead  0         -       0        -          -
 news.dead  0         -       0        -          -

@@ -503,7 +503,9 @@ func TestTheLayoutDoesNotShift(t *testing.T) {
 func TestTheOverviewBeginsWithTheFullestQueue(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	s := serve(t, &engine{views: orders(60), unknown: "shop.unroutable"})
+	views := orders(60)
+	views[7].LastFailed = time.Time{}
+	s := serve(t, &engine{views: views, unknown: "shop.unroutable"})
 	b := browse(t)
 	b.size(390, 844, "light")
 	b.open(s, "/")
@@ -523,6 +525,7 @@ func TestTheOverviewBeginsWithTheFullestQueue(t *testing.T) {
 	b.until(rowsThere)
 	b.do(`location.hash = "#/"`)
 	b.until(`[...document.querySelectorAll(".overview th")].map((e) => e.textContent).includes("Top cause")`)
+	b.until(`document.querySelector(".overview").textContent.includes("59 or more")`) // one does not tell when it failed
 	b.run(chromedp.Click(`.empty summary`))
 	b.until(`document.querySelector(".empty a").innerText === "shop.parked"`)
 	b.fits()

@@ -77,6 +77,7 @@ type overviewRow struct {
 	LookedAt       time.Time `json:"lookedAt"`
 	Oldest         time.Time `json:"oldest"`
 	Recent         int       `json:"recent"`
+	Undated        int       `json:"undated"` // how many do not tell when they failed
 	TopCause       string    `json:"topCause"`
 }
 
@@ -109,7 +110,7 @@ func (p *Page) queues(_ http.ResponseWriter, r *http.Request) (any, error) {
 			}
 		}
 		if s := p.snapshots.of(q.Name); s != nil {
-			row.LookedAt, row.Oldest, row.Recent = s.At, s.First, s.Recent
+			row.LookedAt, row.Oldest, row.Recent, row.Undated = s.At, s.First, s.Recent, s.Undated
 			if len(s.Groups) > 0 && (s.Request.By == "error" || s.Request.By == "cause") {
 				row.TopCause = s.Groups[0].Value
 			}

@@ -30,9 +30,11 @@ type snapshot struct {
 	Matched int `json:"matched"`
 	Listed  int `json:"listed"`
 	// First and Last are when the first and the last of the chosen ones failed.
-	First  time.Time `json:"first"`
-	Last   time.Time `json:"last"`
-	Recent int       `json:"recent"` // how many failed in the last 24 hours
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	// Recent is how many failed in the last 24 hours, and Undated how many do not tell when.
+	Recent  int `json:"recent"`
+	Undated int `json:"undated"`
 	grouped
 	// Apart are other ways in which the messages are several groups, if they are one.
 	Apart []deadletter.Apart `json:"apart"`
@@ -259,6 +261,7 @@ func (s *snapshot) text(t string) string {
 // span notes when a message failed.
 func (s *snapshot) span(t time.Time) {
 	if t.IsZero() {
+		s.Undated++
 		return
 	}
 	s.First, s.Last = span(s.First, s.Last, t)

@@ -63,12 +63,14 @@ function rows(p, queues, fold) {
   const link = (q) => el("a", { href: p.address("queue/" + encodeURIComponent(q.name)) }, q.name);
   const kind = (q) => q.role + (q.type && q.type !== "quorum" ? ", " + q.type : "");
   const looked = full.some((q) => q.lookedAt);
+  // Messages that do not tell when they failed may be new.
+  const fresh = (q) => (q.undated === 0 ? count(q.recent) : el("span", { title: `${many(q.undated, "message")} of the last look ${q.undated === 1 ? "does" : "do"} not tell when ${q.undated === 1 ? "it" : "they"} failed` }, q.oldest ? `${count(q.recent)} or more` : "?"));
   const seen = (q, shown) => (q.lookedAt ? shown || "–" : el("span", { class: "muted", title: "not looked at" }, "–"));
   const columns = [
     { name: "Queue", cell: link },
     { name: "#Messages", cell: (q) => (q.unknown ? el("span", { class: "muted", title: "the broker does not tell: the node of the queue may be down" }, "?") : [count(q.messages), q.unacknowledged ? el("span", { class: "muted" }, ` (${count(q.unacknowledged)} held)`) : ""]) },
     { name: "Oldest", cell: (q) => seen(q, q.oldest && time(q.oldest)), shown: looked },
-    { name: "#New in 24 h", cell: (q) => seen(q, count(q.recent)), shown: looked },
+    { name: "#New in 24 h", cell: (q) => seen(q, fresh(q)), shown: looked },
     { name: "Top cause", cell: (q) => seen(q, q.topCause), shown: looked },
     { name: "For", cell: kind, shown: full.some((q) => kind(q) !== "dead-letter") },
     { name: "Owner", cell: (q) => q.owner || "–", shown: full.some((q) => q.owner) },
