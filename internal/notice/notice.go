@@ -54,8 +54,9 @@ type Notice struct {
 
 // Line returns the text about a notice, on one line. escape is applied to each text that a message,
 // a queue or the file brought in; nil leaves it as it is.
-func (n Notice) Line(escape func(string) string) string {
-	n = n.cleaned(escape)
+func (n Notice) Line(escape func(string) string) string { return n.cleaned(escape).line() }
+
+func (n clean) line() string {
 	if n.Event == "unroutable" {
 		return fmt.Sprintf("[%s] unroutable: %s moved to %s: %s", n.Topology, n.messages(), n.MovedTo, n.Error)
 	}

@@ -84,3 +84,37 @@ func TestTheCommandIsQuoted(t *testing.T) {
 		t.Errorf("%s, want %s", n.Command(), want)
 	}
 }
+
+// Nothing that a message or a queue is named or says calls people in a chat, or shows a link or an
+// image. Mattermost looks for mentions outside of code alone: GetExplicitMentions of its server.
+func TestNoTextCallsPeople(t *testing.T) {
+	t.Parallel()
+	n := notice.Notice{
+		Event: "dead_letter", Queue: "here", MovedTo: "@all", Attempts: 2,
+		Error: "` @channel,@@here:x.@all <!channel> ![x](https://h/t.png) of ann@example.com",
+	}
+	said := n.Line(notice.Escape)
+	code := "`dlxctl desk list @here`"
+	if !strings.HasSuffix(said, code) || strings.Count(said, "`") != 2 {
+		t.Fatalf("the command is not all of the code: %s", said)
+	}
+	if !strings.Contains(said, "ann@example.com") {
+		t.Errorf("an address cannot be copied: %s", said)
+	}
+	for _, calls := range []string{"@channel", "@here", "@all", "<", "]("} {
+		if strings.Contains(strings.TrimSuffix(said, code), calls) {
+			t.Errorf("it has %s: %s", calls, said)
+		}
+	}
+	mail := n.Line(nil)
+	if !strings.HasSuffix(mail, "; dlxctl desk list @here") || !strings.Contains(mail, "@channel,@@here") {
+		t.Errorf("a mail says: %s", mail)
+	}
+	template, err := notice.ParseTemplate("{{.MovedTo}}: {{.Command}}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := template.Text(n, notice.Escape); err != nil || got != "@\u2060all: "+code {
+		t.Errorf("%v: the text of a template is %s", err, got)
+	}
+}

@@ -15,14 +15,51 @@ const (
 	longestText = 4 << 10
 )
 
-// Escape keeps a text from being read as mark-up that calls people, where a chat shows it.
+// joiner is a word joiner, which takes no room.
+const joiner = "\u2060"
+
+// Escape keeps a text from being read as mark-up where a chat shows it. Slack calls people by
+// <!channel>. Mattermost does by @channel, unless a character of a word is in front of it, and has
+// links and images such as ![text](URL).
 func Escape(s string) string {
+	var b strings.Builder
+	before := ' '
+	for _, r := range s {
+		if r == '(' && before == ']' {
+			b.WriteString(joiner)
+		}
+		b.WriteRune(r)
+		if r == '@' && !unicode.In(before, unicode.L, unicode.N) {
+			b.WriteString(joiner)
+		}
+		before = r
+	}
+	return entities(b.String())
+}
+
+// entities escapes what chats read as mark-up everywhere, in code too.
+func entities(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }
 
+// clean is a notice whose texts can be shown.
+type clean struct {
+	Notice
+
+	command string
+}
+
+// Command is that of the notice. In a chat it is code: it can be pasted, and calls no person whose
+// name is that of a queue.
+func (c clean) Command() string { return c.command }
+
 // cleaned returns n with texts that are safe in one line, and escaped. Of an error that is the
-// first line.
-func (n Notice) cleaned(escape func(string) string) Notice {
+// first line. No text ends the code that a chat shows.
+func (n Notice) cleaned(escape func(string) string) clean {
+	command := Notice{Queue: Plain(n.Queue)}.Command()
+	if escape != nil {
+		command = "`" + entities(strings.ReplaceAll(command, "`", "'")) + "`"
+	}
 	n.Error, _, _ = strings.Cut(strings.TrimSpace(n.Error), "\n")
 	n.Error, n.ErrorType = shorten(n.Error), shorten(n.ErrorType)
 	for _, s := range []*string{
@@ -30,10 +67,10 @@ func (n Notice) cleaned(escape func(string) string) Notice {
 		&n.Error, &n.ErrorType, &n.BodyType, &n.BodyNote, &n.BodyFormat, &n.BodyText, &n.Body, &n.BodyBase64,
 	} {
 		if *s = Plain(*s); escape != nil {
-			*s = escape(*s)
+			*s = escape(strings.ReplaceAll(*s, "`", "'"))
 		}
 	}
-	return n
+	return clean{n, command}
 }
 
 func shorten(s string) string {

@@ -44,7 +44,7 @@ func TestNoticesAreGrouped(t *testing.T) {
 	last := posts[len(posts)-1]
 	if len(last.Notices) != 1 || last.Notices[0].Messages != 99 || !strings.HasPrefix(last.Text,
 		"[shop] 99 dead letters of billing (page, team-billing) within a minute: moved to billing.dead, rejected; "+
-			"the first is message m; dlxctl desk list @billing") {
+			"the first is message m; `dlxctl desk list @billing`") {
 		t.Errorf("the last post is %+v", last)
 	}
 }

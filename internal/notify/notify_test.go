@@ -171,7 +171,7 @@ func TestANoticeSaysWhatHappened(t *testing.T) {
 	n.Notify(deadLetter("<!channel>"), []byte("the body is not told"))
 	brokertest.Eventually(t, "the notice", func() bool { return c.of("") == 1 })
 	p := h.payloads()[0]
-	want := "[shop] dead letter of billing (page, team-billing): message &lt;!channel&gt; moved to billing.dead after 4 attempts, the last rejected; first failure 2026-01-02T03:04:05.678Z; dlxctl desk list @billing"
+	want := "[shop] dead letter of billing (page, team-billing): message &lt;!channel&gt; moved to billing.dead after 4 attempts, the last rejected; first failure 2026-01-02T03:04:05.678Z; `dlxctl desk list @billing`"
 	if p.Text != want {
 		t.Errorf("the text is\n%s\nand should be\n%s", p.Text, want)
 	}
