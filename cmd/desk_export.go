@@ -73,7 +73,7 @@ func (k *deskExportCommand) run(c *cobra.Command, args []string) error {
 		}
 		picked, err := d.Pick(c.Context(), r, write)
 		if err = errors.Join(err, closeFiles()); err != nil {
-			return fmt.Errorf("%w; %s has %d of the messages", err, args[1], picked.Shown)
+			return unfinished(args[1], picked.Shown, err)
 		}
 		reached := k.app.picked(r, picked)
 		if reached != nil && !errors.Is(reached, desk.ErrUnreached) {
@@ -90,6 +90,16 @@ func (k *deskExportCommand) run(c *cobra.Command, args []string) error {
 			topology.Printable(args[1]), how)
 		return cmp.Or(err, reached)
 	})
+}
+
+// unfinished is the error of an export that failed. The new file or folder goes again if it has no
+// message, so that the same command can run once more: this command has made it, and a folder with
+// files stays.
+func unfinished(path string, copied int, err error) error {
+	if copied == 0 && os.Remove(path) == nil {
+		return fmt.Errorf("%w; nothing was copied", err)
+	}
+	return fmt.Errorf("%w; %s has %d of the messages", err, path, copied)
 }
 
 // files returns what writes a message to a path, and what ends the export.
