@@ -188,6 +188,15 @@ func beginOn(t *testing.T, p *page.Page, listener net.Listener) (stop func() []p
 	return stop
 }
 
+// The page forgets the oldest of the runs that have ended, and no more than it must.
+func TestThePageRemembersItsRuns(t *testing.T) {
+	t.Parallel()
+	got := page.JobsAfter(t.Context(), 60)
+	if len(got) != 50 || got[0] != "60" || got[48] != "12" || got[49] != "first" {
+		t.Errorf("it remembers %v", got)
+	}
+}
+
 // A server that ends stops its runs where nothing is lost, and names them.
 func TestTheServerStopsItsRunsAndNamesThem(t *testing.T) {
 	t.Parallel()

@@ -1,8 +1,12 @@
 package page
 
 import (
+	"context"
 	"net"
+	"sync"
 	"time"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
 // Routes returns the least role of each route. Empty: it needs none.
@@ -42,4 +46,25 @@ func (b Binding) BaseOn(port int) (string, error) {
 		return "", err
 	}
 	return b.base(pair, &net.TCPAddr{IP: net.IPv6unspecified, Port: port})
+}
+
+// JobsAfter returns the names of the jobs that a page remembers when so many have ended, one after
+// the other, the newest first. The first goes on.
+func JobsAfter(ctx context.Context, n int) (names []string) {
+	l := &jobs{lifetime: func() (context.Context, context.CancelFunc) { return context.WithCancel(ctx) }}
+	l.changed = sync.NewCond(&l.mu)
+	l.all = []*job{{ID: "first"}}
+	for range n {
+		j := &job{}
+		l.begin(j, time.Now, func(context.Context, func(desk.Progress)) (desk.Result, error) { return desk.Result{}, nil })
+		l.mu.Lock()
+		for j.Ended == nil {
+			l.changed.Wait()
+		}
+		l.mu.Unlock()
+	}
+	for _, j := range l.list() {
+		names = append(names, j.ID)
+	}
+	return names
 }

@@ -62,7 +62,7 @@ type jobs struct {
 // work is what a job does: an execution, a resumption or a return.
 type work func(context.Context, func(desk.Progress)) (desk.Result, error)
 
-// maxJobs is how many jobs the page remembers.
+// maxJobs is how many jobs the page remembers, unless more are in progress.
 const maxJobs = 50
 
 type jobAnswer struct {
@@ -93,15 +93,24 @@ func (l *jobs) begin(j *job, now Clock, work work) (refusal string) {
 	ctx, cancel := l.lifetime()
 	j.cancel = cancel
 	l.all = append(l.all, j)
-	if len(l.all) > maxJobs {
-		l.all = slices.DeleteFunc(l.all, func(o *job) bool { return o.Ended != nil && len(l.all) > maxJobs })
-	}
+	l.forget()
 	go func() {
 		defer cancel()
 		result, err := work(ctx, func(progress desk.Progress) { l.progress(j, progress) })
 		l.end(j, now, result, err)
 	}()
 	return ""
+}
+
+// forget removes the oldest jobs that have ended, as far as there are too many.
+func (l *jobs) forget() {
+	for len(l.all) > maxJobs {
+		oldest := slices.IndexFunc(l.all, func(o *job) bool { return o.Ended != nil })
+		if oldest < 0 {
+			return
+		}
+		l.all = slices.Delete(l.all, oldest, oldest+1)
+	}
 }
 
 func (l *jobs) progress(j *job, progress desk.Progress) {
