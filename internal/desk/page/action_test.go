@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
@@ -195,6 +196,16 @@ func TestThePageRemembersItsRuns(t *testing.T) {
 	if len(got) != 50 || got[0] != "60" || got[48] != "12" || got[49] != "first" {
 		t.Errorf("it remembers %v", got)
 	}
+}
+
+// Who waits while a colleague looks has the whole time for the look that follows.
+func TestALookHasItsTimeFromItsTurnOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		if left, err := page.TurnAfter(t.Context(), 9*time.Minute); left != 10*time.Minute || err != nil {
+			t.Errorf("%s are left: %v", left, err)
+		}
+	})
 }
 
 // A server that ends stops its runs where nothing is lost, and names them.

@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"net"
+	"net/http/httptest"
 	"sync"
 	"time"
 
@@ -67,4 +68,18 @@ func JobsAfter(ctx context.Context, n int) (names []string) {
 		names = append(names, j.ID)
 	}
 	return names
+}
+
+// TurnAfter returns how long a look may take that had to wait for its turn.
+func TurnAfter(ctx context.Context, waited time.Duration) (time.Duration, error) {
+	p := &Page{looking: make(chan struct{}, 1)}
+	p.looking <- struct{}{}
+	time.AfterFunc(waited, func() { <-p.looking })
+	looking, done, err := p.turn(ctx, httptest.NewRecorder())
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	deadline, _ := looking.Deadline()
+	return time.Until(deadline), nil
 }

@@ -193,19 +193,23 @@ func (p *Page) pick(ctx context.Context, w http.ResponseWriter, choice desk.Requ
 	return err
 }
 
-// turn waits until no other request looks at a queue, and gives the request the time that a look
-// may take.
+// turn waits until no other request looks at a queue, and then gives the request the time that a
+// look may take. It waits no longer than that.
 func (p *Page) turn(ctx context.Context, w http.ResponseWriter) (looking context.Context, done func(), err error) {
-	deadline := time.Now().Add(lookTime)
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(deadline) // the recorder of a test has no deadlines
-	_ = control.SetReadDeadline(deadline)  // when it passes, the server ends the context of the request
+	begin := func() (deadline time.Time) {
+		deadline = time.Now().Add(lookTime)
+		_ = control.SetWriteDeadline(deadline) // the recorder of a test has no deadlines
+		_ = control.SetReadDeadline(deadline)  // when it passes, the server ends the context of the request
+		return deadline
+	}
+	begin()
 	select {
 	case p.looking <- struct{}{}:
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
-	looking, cancel := context.WithDeadline(ctx, deadline)
+	looking, cancel := context.WithDeadline(ctx, begin())
 	return looking, func() { cancel(); <-p.looking }, nil
 }
 
