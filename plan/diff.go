@@ -60,7 +60,7 @@ func diff(r resolved) Plan {
 		WorkQueues: r.want.WorkQueues,
 		Matches:    r.want.Matches, Keeps: r.want.Keeps,
 		Removed: r.want.Removed, Replace: r.want.Replace, Rescheduled: r.rescheduled, Places: r.want.Places,
-		present: r.present, read: r.consulted,
+		Withheld: r.withheldBindings, present: r.present, read: r.consulted,
 	}
 	exchanges := byName(r.have.Exchanges, func(e topology.Exchange) string { return e.Name })
 	for _, want := range r.want.Exchanges {

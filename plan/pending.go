@@ -8,7 +8,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// waiting are the successors whose bindings wait for their legacy queue.
+// waiting are the successors whose bindings wait for the cutover of their legacy queue.
 type waiting struct {
 	findings
 
@@ -23,12 +23,15 @@ func (r *resolver) replacements() waiting {
 		if alive = alive || slices.Contains(r.state.Down, w.Replaces); w.Replaces == "" || !alive || r.forwards(w.Replaces) {
 			continue
 		}
-		out.withheld[w.Name] = w.Replaces
+		cutOver := r.isCutOver(w)
+		if !cutOver {
+			out.withheld[w.Name] = w.Replaces
+		}
 		if _, made := r.existing[w.Name]; made {
 			line := "%s gets its bindings when %s is migrated; run dlxctl migrate %s"
 			switch {
-			case r.isCutOver(w):
-				line = "%s has its bindings, and the legacy queue %s still exists; run dlxctl migrate %s"
+			case cutOver || r.isBound(w):
+				line = "messages go to %s, and the legacy queue %s still exists; run dlxctl migrate %s"
 			case !r.isRouted(w.Name) && !r.isRouted(w.Replaces) && !r.hasBindings(w):
 				line = "%s has no bindings, and the legacy queue %s still exists; run dlxctl migrate %s"
 			}
@@ -39,13 +42,17 @@ func (r *resolver) replacements() waiting {
 	return out
 }
 
-// isCutOver reports whether the exchanges route to a successor, and no longer to its legacy queue,
-// or the successor has all bindings of the file. A migration carries over what the legacy queue
-// had, which may be less than the file has, or something else.
+// isCutOver reports whether exchanges lead to a successor, and none to its legacy queue or to the
+// switch exchange: one more binding of the successor doubles nothing. The broker may not list the
+// bindings of a queue whose node is down.
 func (r *resolver) isCutOver(w topology.WorkQueue) bool {
-	if r.isRouted(w.Name) && !r.isRouted(w.Replaces) {
-		return true
-	}
+	name := topology.SwitchExchangeName(r.want.Name, w.Replaces)
+	return r.isRouted(w.Name) && !r.isRouted(w.Replaces) && !slices.Contains(r.state.Down, w.Replaces) &&
+		!slices.ContainsFunc(r.state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == name })
+}
+
+// isBound reports whether a successor has all bindings of the file, and has some.
+func (r *resolver) isBound(w topology.WorkQueue) bool {
 	for _, b := range r.want.Bindings {
 		if isOwn(b, w) && !slices.ContainsFunc(r.state.Have.Bindings, func(have topology.Binding) bool {
 			return have.Identity() == b.Identity()

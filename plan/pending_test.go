@@ -9,35 +9,49 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// What a plan says of a successor whose legacy queue still exists: before the cutover, after it,
-// also where the file has other bindings than the legacy queue had, and where there are none.
+// What a plan says of a successor whose legacy queue still exists, and what it binds: nothing until
+// the end of the cutover. Then no message goes to the legacy queue, and it binds what is missing.
 func TestMigrationPending(t *testing.T) {
 	t.Parallel()
 	legacy := topology.Queue{Name: "v1", Durable: true, Arguments: args{"x-queue-type": "classic"}}
 	bound := "queues: [{name: v2, replaces: v1, bindings: [{exchange: e, keys: [a, b]}]}]\nexchanges: [{name: e}]"
+	const before = "v2 gets its bindings when v1 is migrated; run dlxctl migrate v1"
+	const after = "messages go to v2, and the legacy queue v1 still exists; run dlxctl migrate v1"
 	for name, tc := range map[string]struct {
 		file     string
 		bindings []topology.Binding
+		switched bool // the switch exchange exists
+		down     bool // the node of the legacy queue is down
 		want     string
+		changes  []string
+		withheld int // bindings that wait
 	}{
 		"before": {
-			bound,
-			[]topology.Binding{binding("e", "v1", "a", nil)},
-			"v2 gets its bindings when v1 is migrated; run dlxctl migrate v1",
+			file: bound, bindings: []topology.Binding{binding("e", "v1", "a", nil)}, want: before, withheld: 2,
+		},
+		"in the cutover": {
+			file: bound, bindings: []topology.Binding{binding("e", "v2", "a", nil)}, switched: true, want: before,
+			withheld: 1,
 		},
 		"after": {
-			bound,
-			[]topology.Binding{binding("e", "v2", "a", nil), binding("e", "v2", "b", nil)},
-			"v2 has its bindings, and the legacy queue v1 still exists; run dlxctl migrate v1",
+			file: bound, want: after,
+			bindings: []topology.Binding{binding("e", "v2", "a", nil), binding("e", "v2", "b", nil)},
 		},
-		"after, with fewer bindings than the file": {
-			bound,
-			[]topology.Binding{binding("e", "v2", "a", nil)},
-			"v2 has its bindings, and the legacy queue v1 still exists; run dlxctl migrate v1",
+		"after, with a new binding in the file": {
+			file: bound, bindings: []topology.Binding{binding("e", "v2", "a", nil)}, want: after,
+			changes: []string{"create binding e -> v2 (b)"},
+		},
+		"after, with a new binding in the file and a legacy queue that was bound again": {
+			file: bound, want: before, withheld: 1,
+			bindings: []topology.Binding{binding("e", "v2", "a", nil), binding("e", "v1", "a", nil)},
+		},
+		"after, with a new binding in the file and a legacy queue whose node is down": {
+			file: bound, bindings: []topology.Binding{binding("e", "v2", "a", nil)}, down: true, want: before,
+			withheld: 1,
 		},
 		"without bindings": {
-			"queues: [{name: v2, replaces: v1}]", nil,
-			"v2 has no bindings, and the legacy queue v1 still exists; run dlxctl migrate v1",
+			file: "queues: [{name: v2, replaces: v1}]",
+			want: "v2 has no bindings, and the legacy queue v1 still exists; run dlxctl migrate v1",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,9 +65,24 @@ func TestMigrationPending(t *testing.T) {
 				}
 			}
 			state.Have.Bindings = append(keep, tc.bindings...)
-			state.Have.Queues = append(state.Have.Queues, legacy)
+			if tc.down {
+				state.Down = []string{"v1"}
+			} else {
+				state.Have.Queues = append(state.Have.Queues, legacy)
+			}
+			if tc.switched {
+				state.Have.Exchanges = append(state.Have.Exchanges, exchange(topology.SwitchExchangeName("shop", "v1"), "fanout",
+					args{"x-managed-by": "dlxctl/shop"}))
+			}
+			p := plan.Make(want, state, plan.Options{})
+			if d := cmp.Diff(tc.changes, summarize(p.Changes)); d != "" {
+				t.Errorf("changes (-want +got):\n%s", d)
+			}
+			if p.Withheld != tc.withheld {
+				t.Errorf("%d bindings wait", p.Withheld)
+			}
 			var got []string
-			for _, w := range plan.Make(want, state, plan.Options{}).Warnings {
+			for _, w := range p.Warnings {
 				if w.Name == "migration-pending" {
 					got = append(got, w.Text)
 				}

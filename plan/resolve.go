@@ -31,9 +31,11 @@ type resolved struct {
 	unprocessed []Unprocessed
 	// reroutes are the changes of routes that are carried out step by step.
 	reroutes []Change
-	// withheld are the queues that replace a legacy queue which still exists: the name
-	// of the legacy queue by the name of its successor.
+	// withheld are the queues that replace a legacy queue which still exists and is not cut over: the
+	// name of the legacy queue by the name of its successor.
 	withheld map[string]string
+	// withheldBindings is how many bindings of the file wait with them.
+	withheldBindings int
 	// policies are the results of comparing policies.
 	policies matchedPolicies
 	// queueArguments and exchangeArguments are those that were found, by name, before the
@@ -123,7 +125,7 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 
 	out := resolved{
 		reroutes: routes.changes, rescheduled: r.rescheduled(), withheld: waiting.withheld, policies: policies,
-		orphans: orphans, guards: guards,
+		orphans: orphans, guards: guards, withheldBindings: bindings.withheld,
 		drift:          r.drift(),
 		queueArguments: queues.found, exchangeArguments: exchanges.found,
 		bindings: r.state.Have.Bindings, usage: r.usage, delays: r.delays(), consulted: r.consulted, desk: r.desk,
@@ -238,6 +240,7 @@ type matchedBindings struct {
 	want, have []topology.Binding
 	wanted     map[string]bool
 	ids        []string
+	withheld   int // how many of the file wait for migrate
 }
 
 func (r *resolver) exchanges() matchedExchanges {
@@ -381,12 +384,15 @@ func (r *resolver) bindings(routes rerouting, withheld map[string]string) matche
 				want.Arguments = same.Arguments
 			}
 		}
-		if ok {
+		switch {
+		case ok:
 			have := *same
 			have.Label = want.Label
 			out.have = append(out.have, have)
-		} else if withholds(withheld, want) || routes.governs(want) ||
-			want.DestinationType == topology.ToQueue && r.unfinished(want.Destination) {
+		case withholds(withheld, want):
+			out.withheld++
+			continue
+		case routes.governs(want), want.DestinationType == topology.ToQueue && r.unfinished(want.Destination):
 			continue
 		}
 		out.want = append(out.want, want)

@@ -79,6 +79,10 @@ keep: dead letters in billing.dead, crm.dead are old after 30d; only 'dlxctl des
 no changes: the broker has what the file declares
 `,
 		},
+		"bindings that wait for a cutover": {
+			plan.Plan{Topology: "shop", VHost: "/", Unchanged: 9, Withheld: 2},
+			"no changes, and 2 bindings wait for dlxctl migrate\n",
+		},
 		"one of each": {
 			plan.Plan{Topology: "shop", VHost: "/", Changes: []plan.Change{
 				{
