@@ -245,6 +245,23 @@ func (r *resolver) circulates(but map[string]bool) bool {
 	})
 }
 
+// returnsToLegacy reports whether want returns messages to a successor that already return to its
+// legacy queue, or to the switch exchange: the rollback of a migration has moved that binding, and
+// the next cutover moves it back. With both, each message that leaves a tier would come to both
+// queues.
+func (r *resolver) returnsToLegacy(want topology.Binding) bool {
+	legacy := r.works[want.Destination].Replaces
+	if legacy == "" || want.Source != topology.ReturnExchangeName(r.want.Name) {
+		return false
+	}
+	exchange := topology.SwitchExchangeName(r.want.Name, legacy)
+	return slices.ContainsFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
+		moved := b.DestinationType == topology.ToQueue && b.Destination == legacy ||
+			b.DestinationType == topology.ToExchange && b.Destination == exchange
+		return moved && b.Source == want.Source && b.Key == want.Key
+	})
+}
+
 // keeps reports whether a queue of living still needs an object.
 func (r *orphans) keeps(kind topology.Kind, name string) bool {
 	return r.kept[topology.Key{Kind: kind, Name: name}]

@@ -190,6 +190,32 @@ func TestTheAddressOfARolledBackSuccessorStays(t *testing.T) {
 	}
 }
 
+// An apply between two runs of a rollback leaves the address where the rollback has moved it: next
+// to it, that of the file would double each message that leaves a tier.
+func TestAMovedAddressIsNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	want := loaded(t, shopFile("standard: {tiers: [12s]}", "{name: billing.v2, replaces: billing, backoff: standard}"))
+	name := topology.SwitchExchangeName("shop", "billing")
+	for _, to := range []topology.Binding{
+		{Destination: "billing", DestinationType: topology.ToQueue},
+		{Destination: name, DestinationType: topology.ToExchange},
+	} {
+		state := topology.State{Version: "4.3.6", Have: want.Topology}
+		state.Have.Queues = append(slices.Clone(want.Queues), topology.Queue{Name: "billing", Durable: true})
+		state.Have.Exchanges = append(slices.Clone(want.Exchanges),
+			exchange(name, "fanout", args{"x-managed-by": "dlxctl/shop"}))
+		state.Have.Bindings = slices.Clone(want.Bindings)
+		for i, b := range state.Have.Bindings {
+			if b.Source == topology.ReturnExchangeName("shop") && b.Destination == "billing.v2" {
+				state.Have.Bindings[i].Destination, state.Have.Bindings[i].DestinationType = to.Destination, to.DestinationType
+			}
+		}
+		if p := plan.Make(want, state, plan.Options{}); len(p.Changes) > 0 {
+			t.Errorf("with the address on %s the changes are %v", to.Destination, summarize(p.Changes))
+		}
+	}
+}
+
 func hazards(c plan.Change) string {
 	var out []string
 	for _, h := range c.Hazards {

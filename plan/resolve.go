@@ -392,7 +392,8 @@ func (r *resolver) bindings(routes rerouting, withheld map[string]string) matche
 		case withholds(withheld, want):
 			out.withheld++
 			continue
-		case routes.governs(want), want.DestinationType == topology.ToQueue && r.unfinished(want.Destination):
+		case routes.governs(want), want.DestinationType == topology.ToQueue && r.unfinished(want.Destination),
+			r.returnsToLegacy(want):
 			continue
 		}
 		out.want = append(out.want, want)

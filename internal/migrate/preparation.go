@@ -9,20 +9,17 @@ import (
 )
 
 // preparation returns the changes that create the successors and their retry queues, and
-// nothing else of the file. Bindings that the rollback of an earlier run has moved to the
-// legacy queue are left to the cutover.
+// nothing else of the file.
 func preparation(want topology.Compiled, state topology.State, moves []Move) plan.Plan {
-	return preparationOf(plan.Make(want, state, plan.Options{}), want, state, moves)
+	return preparationOf(plan.Make(want, state, plan.Options{}), want, moves)
 }
 
 // preparationOf is preparation with a plan of want.
-func preparationOf(p plan.Plan, want topology.Compiled, state topology.State, moves []Move) plan.Plan {
+func preparationOf(p plan.Plan, want topology.Compiled, moves []Move) plan.Plan {
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool {
 		makes := c.Reroute == nil && (c.Action == plan.Create || c.Action == plan.Migrate || c.Action == plan.Update)
 		// A Reroute changes a backoff, which is left to apply.
-		return !makes || !slices.ContainsFunc(moves, func(m Move) bool {
-			return m.needs(want, c) && !m.doneByCutover(state, c)
-		})
+		return !makes || !slices.ContainsFunc(moves, func(m Move) bool { return m.needs(want, c) })
 	})
 	return p
 }
@@ -57,12 +54,4 @@ func (m Move) needs(want topology.Compiled, c plan.Change) bool {
 	case topology.RoleLegacy, topology.RoleHold, topology.RoleParked, topology.RoleLog:
 	}
 	return false
-}
-
-// doneByCutover reports whether a change binds the successor to messages that go to the
-// legacy queue or to the switch exchange.
-func (m Move) doneByCutover(state topology.State, c plan.Change) bool {
-	b, isBinding := c.After.(topology.Binding)
-	f := m.find(state)
-	return isBinding && len(lacking([]topology.Binding{b}, union(f.onLegacy, f.onSwitch))) == 0
 }

@@ -14,7 +14,7 @@ import (
 func (m Move) reasons(want topology.Compiled, state topology.State) []string {
 	p := plan.Make(want, state, plan.Options{})
 	out := m.reasonsOf(want, state, p.Changes)
-	for _, why := range unallowed(preparationOf(p, want, state, []Move{m}), nil) {
+	for _, why := range unallowed(preparationOf(p, want, []Move{m}), nil) {
 		out = append(out, m.Legacy+": "+why)
 	}
 	return out

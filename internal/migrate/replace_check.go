@@ -20,7 +20,7 @@ func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State
 	p := plan.Make(r.Topology, state, plan.Options{})
 	out := r.unsuitable(m, state, survey.New(state), p.Changes)
 	add := func(format string, args ...any) { out = append(out, m.Legacy+": "+fmt.Sprintf(format, args...)) }
-	ahead := preparationOf(p, r.Topology, state, []Move{m.work()})
+	ahead := preparationOf(p, r.Topology, []Move{m.work()})
 	m.ahead(&ahead)
 	for _, why := range unallowed(ahead, r.Allow) {
 		add("%s", why)
