@@ -241,6 +241,39 @@ func replacementsOf(want topology.Compiled, state topology.State) (begun map[str
 	return begun, stray
 }
 
+// withParked returns the state with the bindings that queues get back when their replacement under
+// their names ends or is rolled back: until then, only their switch exchanges have them. So a key
+// that the file takes from such a queue, or gives it, is a change as of any other queue, and is
+// carried out after the replacement.
+func withParked(topologyName string, state topology.State, begun map[string]bool) topology.State {
+	if len(begun) == 0 {
+		return state // as almost always
+	}
+	queues, has := map[string]string{}, map[string]bool{} // by switch exchange; identities
+	for queue := range begun {
+		queues[topology.SwitchExchangeName(topologyName, queue)] = queue
+	}
+	var parked []topology.Binding
+	for _, b := range state.Have.Bindings {
+		queue, switched := queues[b.Destination]
+		switch {
+		case b.DestinationType == topology.ToQueue && begun[b.Destination]:
+			has[b.Identity()] = true
+		case b.DestinationType == topology.ToExchange && switched:
+			owner, marked := b.Arguments[topology.ArgBoundBy]
+			b.Destination, b.DestinationType = queue, topology.ToQueue
+			b.Arguments = b.Arguments.Without(topology.ArgBoundBy, topology.ArgManagedBy)
+			if marked {
+				b.Arguments = b.Arguments.With(topology.ArgManagedBy, owner)
+			}
+			parked = append(parked, b)
+		}
+	}
+	parked = slices.DeleteFunc(parked, func(b topology.Binding) bool { return has[b.Identity()] })
+	state.Have.Bindings = slices.Concat(state.Have.Bindings, parked)
+	return state
+}
+
 // strayReason says what to do about a hold of a queue that is not in the file.
 const strayReason = "messages of a queue that is being replaced under its name wait there, and that is not finished; run 'dlxctl apply' with the file that has the queue, and delete the queue afterwards"
 

@@ -96,9 +96,9 @@ func TestAPlanLeavesAnUnfinishedReplacementAlone(t *testing.T) {
 	e, events := queue("e", nil), exchange("events", "topic", mark)
 	want := host(events, queue("q", nil), e, binding("events", "q", "k", mark), binding("events", "e", "k", mark))
 	for name, have := range map[string]topology.Compiled{
-		"the old queue":     host(events, hold, queue("q", args{"x-queue-type": "classic"})),
-		"no queue":          host(events, hold),
-		"the new queue":     host(events, hold, queue("q", nil)),
+		"the old queue":     host(events, hold, queue("q", args{"x-queue-type": "classic"}), parked("k", "dlxctl/shop")),
+		"no queue":          host(events, hold, parked("k", "dlxctl/shop")),
+		"the new queue":     host(events, hold, queue("q", nil), parked("k", "dlxctl/shop")),
 		"bound, with drift": host(events, hold, queue("q", nil), binding("events", "q", "k", mark)),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,6 +124,63 @@ func TestAPlanLeavesAnUnfinishedReplacementAlone(t *testing.T) {
 				t.Errorf("carried out before (-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// parked is the binding of the switch exchange for one that q had, with the owner mark of that one.
+func parked(key, owner string) topology.Binding {
+	b := binding("events", topology.SwitchExchangeName("shop", "q"), key,
+		args{"x-managed-by": "dlxctl/shop", "x-bound-by": owner})
+	b.DestinationType = topology.ToExchange
+	return b
+}
+
+// A key that the file takes from a queue that is being replaced, or gives it, is a change as of any
+// other queue: it needs the same consents, and waits for the replacement together with the binding
+// in its place. Alone, one of the two would double the messages of that key, or drop them.
+func TestAKeyMovesWhileAQueueIsBeingReplaced(t *testing.T) {
+	t.Parallel()
+	mark := args{"x-managed-by": "dlxctl/shop"}
+	hold := queue(topology.ReplacementHoldName("shop", "q"), args{"x-managed-by": topology.DeskMark("shop")})
+	old, e, events := queue("q", args{"x-queue-type": "classic"}), queue("e", nil), exchange("events", "topic", mark)
+	has := []topology.Object{
+		events, hold, e, parked("k", "dlxctl/shop"), parked("b", "dlxctl/b"), binding("events", "e", "j", mark),
+	}
+	wants := func(bindings ...topology.Object) topology.Compiled {
+		return host(append(bindings, events, queue("q", nil), e)...)
+	}
+	q := func(key string) topology.Object { return binding("events", "q", key, mark) }
+	other := func(key string) topology.Object { return binding("events", "e", key, mark) }
+	const taken = "delete binding events -> q (k) drops-routing"
+	for name, have := range map[string]topology.Compiled{
+		"the old queue":            host(append(has, old)...),
+		"bound next to its switch": host(append(has, old, q("k"))...),
+		"no queue":                 host(has...),
+	} {
+		for what, tc := range map[string]struct {
+			want    topology.Compiled
+			changes []string
+		}{
+			"it goes":  {wants(other("j")), []string{taken}},
+			"it moves": {wants(other("j"), other("k")), []string{"create binding events -> e (k)", taken + " copies-messages"}},
+			"one moves to it": {wants(q("k"), q("j")), []string{
+				"create binding events -> q (j)", "delete binding events -> e (j) drops-routing copies-messages",
+			}},
+		} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				t.Parallel()
+				p := plan.Make(tc.want, topology.State{Version: "4.0.5", Have: have.Topology}, plan.Options{})
+				if d := cmp.Diff(tc.changes, summarize(p.Changes[1:])); d != "" {
+					t.Errorf("changes (-want +got):\n%s", d)
+				}
+				if err := plan.Check(p, plan.Allow(topology.ReplacesQueue)); !errors.Is(err, plan.ErrHazard) {
+					t.Errorf("with consent to the replacement alone, Check returns %v", err)
+				}
+				if todo := plan.Allowed(p, plan.Allow(topology.Hazards()...)); len(todo.Changes) > 0 {
+					t.Errorf("carried out before: %v", summarize(todo.Changes))
+				}
+			})
+		}
 	}
 }
 

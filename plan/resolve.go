@@ -189,7 +189,7 @@ func newResolver(want topology.Compiled, state topology.State) *resolver {
 	desk := deskOf(want.Name, state)
 	desk.consulted = read
 	begun, stray := replacementsOf(want, state)
-	state = desk.without(state)
+	state = withParked(want.Name, desk.without(state), begun)
 	existing := byName(state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	want, limits := limitsByPolicy(want, existing)
 	r := &resolver{
@@ -392,8 +392,8 @@ func (r *resolver) bindings(routes rerouting, withheld map[string]string) matche
 		case withholds(withheld, want):
 			out.withheld++
 			continue
-		case routes.governs(want), want.DestinationType == topology.ToQueue && r.unfinished(want.Destination),
-			r.returnsToLegacy(want):
+		case routes.governs(want), r.returnsToLegacy(want), want.DestinationType == topology.ToQueue &&
+			r.unfinished(want.Destination) && want.Label.Role != topology.RoleBusiness:
 			continue
 		}
 		out.want = append(out.want, want)

@@ -27,6 +27,12 @@ const (
 	ArgAlternateExchange    = "alternate-exchange"
 )
 
+// ArgBoundBy is the argument of a binding of a switch exchange that keeps the owner mark of the
+// binding for which it is made: a queue that is replaced under its name gets that one back with its
+// mark. The switch exchange itself is bound with the mark of the move, so that the plan of the
+// other owner does not delete that. Without the argument, the binding had no mark.
+const ArgBoundBy = "x-bound-by"
+
 // Properties of a connection of a processor, while work queues are in outage: tables with the time,
 // as in RFC 3339, by the name of the work queue. The processor saw the outage begin then, or has
 // known of it since then and may have started later than the outage.

@@ -67,7 +67,7 @@ func (m Move) bindLegacy(f found) cutoverStep {
 // successor tell which ones dlxctl made, and only a queue that it made has such bindings: on any
 // other, the next plan would delete them.
 func (m Move) bindingBack(f found, b topology.Binding) topology.Binding {
-	owner, marked := b.Arguments[argBoundBy]
+	owner, marked := b.Arguments[topology.ArgBoundBy]
 	b = m.bindingTo(m.Legacy, b)
 	if marked && (m.replaces() || f.legacyOwned) {
 		b.Arguments = b.Arguments.With(topology.ArgManagedBy, owner)

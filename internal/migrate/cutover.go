@@ -297,7 +297,7 @@ func (m Move) bindSwitch(list []topology.Binding) []plan.Change {
 		owner, marked := b.Arguments[topology.ArgManagedBy]
 		b.Destination, b.DestinationType, b.Arguments = m.switchName(), topology.ToExchange, m.withOwnerMark(b.Arguments)
 		if marked && !comparesX(b.Arguments) {
-			b.Arguments = b.Arguments.With(argBoundBy, owner)
+			b.Arguments = b.Arguments.With(topology.ArgBoundBy, owner)
 		}
 		out = append(out, create(b))
 	}
@@ -308,7 +308,7 @@ func (m Move) bindSwitch(list []topology.Binding) []plan.Change {
 // binding of a backoff carries the owner mark.
 func (m Move) bindingTo(queue string, b topology.Binding) topology.Binding {
 	b.Destination, b.DestinationType = queue, topology.ToQueue
-	b.Arguments = b.Arguments.Without(topology.ArgManagedBy, argBoundBy)
+	b.Arguments = b.Arguments.Without(topology.ArgManagedBy, topology.ArgBoundBy)
 	if m.returns(b) {
 		b.Arguments = m.withOwnerMark(b.Arguments)
 	}

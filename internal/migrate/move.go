@@ -73,12 +73,6 @@ func (m Move) policy() string       { return topology.SwitchPolicyName(m.Topolog
 // forwarding names the policy by which a legacy queue forwards.
 func (m Move) forwarding() string { return topology.ForwardPolicyName(m.Topology, m.Legacy) }
 
-// argBoundBy is the argument of a binding of the switch exchange that keeps the owner mark of the
-// binding for which it is made: the queue gets that one back with its mark. The switch exchange
-// itself is bound with the mark of the move, so that the plan of the other owner does not delete
-// that. Without the argument, the binding had no mark.
-const argBoundBy = "x-bound-by"
-
 // found is what a virtual host holds of a move.
 type found struct {
 	legacy         bool
@@ -146,7 +140,7 @@ func (m Move) find(state topology.State) found {
 // sameRoute is equal for two bindings that route the same messages.
 func sameRoute(b topology.Binding) string {
 	b.Destination, b.DestinationType = "", ""
-	b.Arguments = b.Arguments.Without(topology.ArgManagedBy, argBoundBy)
+	b.Arguments = b.Arguments.Without(topology.ArgManagedBy, topology.ArgBoundBy)
 	return b.Identity()
 }
 
