@@ -112,3 +112,30 @@ func allOf(n int) string {
 	}
 	return fmt.Sprintf("all %d work queues", n)
 }
+
+// movedByOther says that another topology moves the messages and the bindings of a queue to another
+// queue, or replaces it under its name, and what to do. Empty: none does.
+func (r *resolver) movedByOther(queue string) string {
+	for _, e := range r.state.Have.Exchanges {
+		owner, marked := topology.Owner(e.Arguments)
+		if !marked || owner == r.want.Name || !topology.IsSwitchName(owner, e.Name) {
+			continue
+		}
+		// The exchange that leads to the successor is there as long as the move lasts.
+		end := topology.SwitchExchangeName(owner, queue) + ".new"
+		if e.Name != end {
+			continue
+		}
+		to := slices.IndexFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
+			return b.Source == end && b.DestinationType == topology.ToQueue
+		})
+		if to < 0 || r.state.Have.Bindings[to].Destination == topology.ReplacementHoldName(owner, queue) {
+			return fmt.Sprintf("the topology %q moves %s, and that is not finished; when it is, run the command again",
+				owner, text.Name(queue))
+		}
+		successor := text.Name(r.state.Have.Bindings[to].Destination)
+		return fmt.Sprintf("the topology %q moves %s to %s, and its bindings too; write %s in its place",
+			owner, text.Name(queue), successor, successor)
+	}
+	return ""
+}

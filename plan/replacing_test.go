@@ -268,3 +268,48 @@ func TestAQueueNamedLikeAHold(t *testing.T) {
 		}
 	}
 }
+
+// A queue that another topology moves to another one, or replaces under its name, does not get the
+// bindings again that have moved: messages would come to both. Nor is the plan of the other file
+// told to create the queue once it is deleted.
+func TestAQueueThatAnotherTopologyMoves(t *testing.T) {
+	t.Parallel()
+	crm := exchange("crm", "topic", args{"x-managed-by": "dlxctl/shop"})
+	external := topology.Queue{Name: "q", External: true, Label: topology.Label{Role: topology.RoleWork, Queue: "q"}}
+	want := host(crm, external, binding("crm", "q", "k", args{"x-managed-by": "dlxctl/shop"}))
+	end := topology.SwitchExchangeName("a", "q") + ".new"
+	old := queue("q", args{"x-managed-by": "dlxctl/a"})
+	for name, tc := range map[string]struct {
+		to     string
+		owner  string
+		queues []topology.Object
+		action plan.Action
+		reason string
+	}{
+		"to a successor": {
+			"q2", "a", []topology.Object{old}, plan.Blocked, `"a" moves q to q2, and its bindings too; write q2`,
+		},
+		"under its name": {
+			topology.ReplacementHoldName("a", "q"), "a", []topology.Object{old}, plan.Blocked, `"a" moves q, and that is not`,
+		},
+		"it is deleted":           {"q2", "a", nil, plan.Blocked, `does not exist: the topology "a" moves q to q2`},
+		"an exchange of a client": {"q2", "", []topology.Object{old}, plan.Create, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mark := args{"x-managed-by": topology.OwnerMark(tc.owner)}
+			if tc.owner == "" {
+				mark = nil
+			}
+			live := host(append(tc.queues, crm, queue(tc.to, mark), exchange(end, "fanout", mark),
+				binding(end, tc.to, "", mark))...)
+			p := plan.Make(want, topology.State{Version: "4.0.5", Have: live.Topology}, plan.Options{})
+			if len(p.Changes) == 0 || p.Changes[0].Action != tc.action || !strings.Contains(p.Changes[0].Reason, tc.reason) {
+				t.Fatalf("the changes are %v: %+v", summarize(p.Changes), p.Changes)
+			}
+			if todo := plan.Allowed(p, nil); tc.action == plan.Blocked && len(todo.Changes) > 0 {
+				t.Errorf("carried out: %v", summarize(todo.Changes))
+			}
+		})
+	}
+}

@@ -149,9 +149,9 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 	// In the order in which plans print them.
 	unprocessed, withoutProcessor := r.unprocessed()
 	out.unprocessed = unprocessed
-	out.add(exchanges.findings, waiting.findings, queues.findings, policies.findings, r.countHeader(), orphans.findings,
-		r.otherTeam(), r.unlisted(), r.crashes(), r.endless(), r.delayed(), withoutProcessor, r.outdated(), r.forgedDeaths(),
-		r.alarm(), guards.findings, r.overridden(), r.harmedDesk())
+	out.add(exchanges.findings, waiting.findings, queues.findings, bindings.findings, policies.findings,
+		r.countHeader(), orphans.findings, r.otherTeam(), r.unlisted(), r.crashes(), r.endless(), r.delayed(),
+		withoutProcessor, r.outdated(), r.forgedDeaths(), r.alarm(), guards.findings, r.overridden(), r.harmedDesk())
 	out.present = sync.OnceValue(func() *present { return newPresent(r) })
 	return out
 }
@@ -237,6 +237,8 @@ type matchedQueues struct {
 // matchedBindings are bindings of the file, and what was found of them. wanted are the
 // identities of all bindings of the file, and ids those of all that were found, in their order.
 type matchedBindings struct {
+	findings
+
 	want, have []topology.Binding
 	wanted     map[string]bool
 	ids        []string
@@ -311,7 +313,7 @@ func (r *resolver) queues() matchedQueues {
 		}
 		if want.External {
 			_, managed := r.works[want.Name]
-			out.external(want, have, ok, managed)
+			out.external(want, have, ok, managed, r.movedByOther(want.Name))
 			continue
 		}
 		if ok && out.refuseForeign(r.want.Name, have, want, have.Arguments) {
@@ -389,6 +391,9 @@ func (r *resolver) bindings(routes rerouting, withheld map[string]string) matche
 			have := *same
 			have.Label = want.Label
 			out.have = append(out.have, have)
+		case want.DestinationType == topology.ToQueue && r.movedByOther(want.Destination) != "":
+			out.refuse(nil, want, "with this binding, messages would come to two queues: "+r.movedByOther(want.Destination))
+			continue
 		case withholds(withheld, want):
 			out.withheld++
 			continue
@@ -418,9 +423,12 @@ func (r *resolver) lacksFlag(q topology.Queue) string {
 }
 
 // external takes a queue that a service declares as it is. managed says that dlxctl gives it
-// its dead-lettering.
-func (out *matchedQueues) external(want, have topology.Queue, exists, managed bool) {
+// its dead-lettering, and moved that another topology moves it, see [resolver.movedByOther].
+func (out *matchedQueues) external(want, have topology.Queue, exists, managed bool, moved string) {
 	switch {
+	case !exists && moved != "":
+		out.refuse(nil, want, "the queue is external and does not exist: "+moved)
+		return
 	case !exists:
 		out.refuse(nil, want,
 			"the queue is external and does not exist; start the service that declares it, or remove external: true so that dlxctl creates it")
