@@ -71,9 +71,13 @@ func (m Move) switched(f found) bool {
 // the successor: an abort of a migration that was not cut over has created the switch exchange, and
 // was killed. What leaves a tier may go through the switch exchange already.
 func (m Move) untouched(f found) bool {
-	published := func(b topology.Binding) bool { return !m.returns(b) }
-	return slices.ContainsFunc(f.onLegacy, published) && !slices.ContainsFunc(f.onSwitch, published) &&
-		!slices.ContainsFunc(f.onSuccessor, published)
+	return m.published(f.onLegacy) && !m.published(f.onSwitch) && !m.published(f.onSuccessor)
+}
+
+// published reports whether messages come by one of the bindings from a publisher, and not from a
+// tier.
+func (m Move) published(list []topology.Binding) bool {
+	return slices.ContainsFunc(list, func(b topology.Binding) bool { return !m.returns(b) })
 }
 
 func (m Move) beforeSwitch(state topology.State, f found) cutoverStep {

@@ -314,13 +314,16 @@ func (r *Runner) reportRebound(stage string, m Move, h *mover, n int64) {
 // short --wait is.
 const leastStuck = 10 * time.Second
 
-// waitForConsumers waits until the legacy queue has no consumers.
+// waitForConsumers waits until the legacy queue has no consumers, and keeps it unbound meanwhile.
 func (r *Runner) waitForConsumers(ctx context.Context, m Move) (topology.State, error) {
-	said := false
+	said, rebound := false, ""
 	for deadline := time.Now().Add(r.Wait); ; {
-		state, err := r.inspect(ctx)
+		state, again, err := r.keepUnbound(ctx, m)
 		if err != nil {
 			return state, err
+		}
+		if again {
+			rebound = ", and it was bound again; the next time, messages come to both queues until migrate runs again"
 		}
 		consumers, err := r.consumers(ctx, state, m.Legacy)
 		if err != nil {
@@ -334,13 +337,26 @@ func (r *Runner) waitForConsumers(ctx context.Context, m Move) (topology.State, 
 			return state, nil
 		}
 		if !time.Now().Before(deadline) {
-			return state, fmt.Errorf("%w: the queue %s still has %s; stop them and run migrate again, or use --drain now",
-				ErrWaiting, m.Legacy, text.Count(consumers, "consumer"))
+			return state, fmt.Errorf("%w: the queue %s still has %s%s; stop them and run migrate again, or use --drain now",
+				ErrWaiting, m.Legacy, text.Count(consumers, "consumer"), rebound)
 		}
 		if err := wait.For(ctx, time.Second); err != nil {
 			return state, err
 		}
 	}
+}
+
+// keepUnbound reads the broker. If a service has bound the legacy queue again, keepUnbound removes
+// that first, and reports it: old consumers process at once what comes by it to both queues.
+func (r *Runner) keepUnbound(ctx context.Context, m Move) (state topology.State, again bool, err error) {
+	if state, err = r.inspect(ctx); err != nil || len(m.find(state).onLegacy) == 0 {
+		return state, false, err
+	}
+	if again, err = r.repairCutover(ctx, m, state); err != nil {
+		return state, again, err
+	}
+	state, err = r.inspect(ctx)
+	return state, again, err
 }
 
 // repairCutover removes bindings that a service has made on the legacy queue since the

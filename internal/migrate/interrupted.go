@@ -41,7 +41,7 @@ func (r *Runner) Interrupted(ctx context.Context, cause error) ([]string, error)
 		line := fmt.Sprintf("%s -> %s: %s", m.Legacy, m.New, m.progressText(state, stage))
 		switch {
 		case back != nil:
-			line = fmt.Sprintf("%s <- %s: new messages go to %s", m.Legacy, m.New, m.Legacy)
+			line = fmt.Sprintf("%s <- %s: new messages go to %s", m.Legacy, m.New, m.receivers(m.find(state), m.Legacy))
 			line, err = withCounts(ctx, conn, line, back, m.New, m.Legacy, cause)
 		case stage == Drain || stage == Retire:
 			line, err = withCounts(ctx, conn, line, forth, m.Legacy, m.New, cause)
@@ -57,14 +57,33 @@ func (r *Runner) Interrupted(ctx context.Context, cause error) ([]string, error)
 // progressText says what holds for publishers in a stage. The empty stage is that of a move that
 // is done.
 func (m Move) progressText(state topology.State, stage Stage) string {
-	f := m.find(state)
-	switch {
-	case stage == "":
+	switch stage {
+	case "":
 		return "done, " + m.Legacy + " is deleted"
-	case stage == Drain, stage == Retire, stage == Cutover && m.switched(f):
-		return "new messages go to " + m.New
+	case Drain, Retire:
+		return "new messages go to " + m.receivers(m.find(state), m.New)
+	case Check, Prepare, Cutover:
+	}
+	return "new messages go to " + m.receivers(m.find(state), m.Legacy)
+}
+
+// receivers names the queues to which published messages are routed: both where a service has bound
+// one of them again. If neither has a binding, it returns otherwise.
+func (m Move) receivers(f found, otherwise string) string {
+	toLegacy, toSuccessor := m.published(f.onLegacy), m.published(f.onSuccessor)
+	if m.published(f.onSwitch) {
+		toSuccessor = toSuccessor || m.switched(f)
+		toLegacy = toLegacy || !m.switched(f)
+	}
+	switch {
+	case toLegacy && toSuccessor:
+		return m.Legacy + " and to " + m.New
+	case toLegacy:
+		return m.Legacy
+	case toSuccessor:
+		return m.New
 	default:
-		return "new messages go to " + m.Legacy
+		return otherwise
 	}
 }
 

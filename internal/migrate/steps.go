@@ -81,7 +81,7 @@ func (r *Runner) nextStep(m Move, state topology.State) (cutoverStep, error) {
 		if !before.at.IsZero() {
 			since = "after " + clock(before.at)
 		}
-		r.Report("cutover: the legacy queue %s was bound again %s: until %s, messages that match this binding come to both queues",
+		r.Report("cutover: the legacy queue %s was bound again %s: until %s, messages that match this binding come to both queues; those that its consumers take are not counted",
 			m.Legacy, since, clock(looked))
 	}
 	return step, r.unbinds(state, step, m.Legacy, "migrate")

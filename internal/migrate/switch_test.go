@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -202,6 +203,37 @@ func TestAServiceBindsAgain(t *testing.T) {
 			t.Logf("%d published, %d doubled, at most %d, it says", len(confirmed), doubled, most)
 			s.tidy(t)
 		})
+	}
+}
+
+// An old instance that reconnects while migrate waits for the old consumers binds the legacy queue
+// again: that ends at once, and not when the consumers have stopped.
+func TestAServiceBindsAgainWhileConsumersStay(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	stop := s.consume(t, "old")
+	defer stop()
+	r, said := s.listen(t)
+	r.Wait = 3 * time.Second
+	ch, report, bound := s.target.Channel(t), r.Report, false
+	r.Report = func(format string, args ...any) {
+		report(format, args...)
+		if strings.HasPrefix(format, "drain: waiting") {
+			bound = true
+			if err := ch.QueueBind("old", "", "f", false, nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	err := r.Run(t.Context())
+	if !bound || !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "was bound again") ||
+		!strings.Contains(said.String(), "the legacy queue old was bound again") {
+		t.Errorf("it ends with %v, and says:\n%s", err, said)
+	}
+	for _, b := range s.inspect(t).Have.Bindings {
+		if b.Destination == "old" && b.Source == "f" {
+			t.Errorf("the consumers still get what the successor gets:\n%s", said)
+		}
 	}
 }
 
