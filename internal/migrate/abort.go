@@ -92,7 +92,7 @@ func (r *Runner) cutoverBack(ctx context.Context, moves []Move) error {
 				r.say("abort: %s", step.Doing)
 			}
 			if step.Doubled {
-				r.say("abort: the queue %s was bound again: until %s, messages that match this binding come to both queues",
+				r.say("abort: the queue %s was bound again: until %s, messages that match this binding come to both queues; those that its consumers take are not counted",
 					m.New, clock(time.Now()))
 			}
 			r.mu.Lock()
@@ -152,6 +152,7 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 		limits.fullAt = 0 // a successor without messages need not wait for a full legacy queue
 	}
 	limits.bound = r.boundAgain(h, func(state topology.State) bool { return len(m.find(state).onSuccessor) > 0 })
+	var deadline time.Time // of all waits for the tiers: a service may bind the successor each minute
 	for again := true; again; {
 		err := r.drainBack(ctx, m, reverse, h, limits)
 		switch {
@@ -163,16 +164,18 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 		case err != nil:
 			return err
 		}
-		err = r.tiersEmpty(ctx, m)
-		if again = errors.Is(err, errGivenBack); err != nil && !again {
+		deadline = firstOf(deadline, time.Now().Add(r.Wait))
+		err = r.tiersEmpty(ctx, m, deadline)
+		if again = errors.Is(err, errNotEmpty); err != nil && !again {
 			return err
 		}
 	}
 	return r.successorUnused(ctx, m)
 }
 
-// errGivenBack says that messages are ready in the successor, as a consumer has given them back.
-var errGivenBack = errors.New("messages were given back")
+// errNotEmpty says that the successor has to be drained again: a consumer has given messages back,
+// or a service has bound it.
+var errNotEmpty = errors.New("messages are in the successor again, or come to it")
 
 // drainBack drains the successor of m, and takes it out of the bindings that a service gives it
 // meanwhile: what comes by them comes to the legacy queue too.
@@ -215,9 +218,10 @@ func (r *Runner) drainBack(ctx context.Context, m, reverse Move, h *mover, limit
 //     each tier was seen with no message on its way out. There is each one whose delay is
 //     over, also one that a full queue refuses, or one behind 32 of those.
 //
-// While messages are there after the wait of the runner, it fails with ErrWaiting. It fails with
-// errGivenBack if the successor has had ready messages for longer than lag: no tier returns those.
-func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
+// While messages are there after deadline, it fails with ErrWaiting. It fails with errNotEmpty if
+// the successor has had ready messages for longer than lag, as no tier returns those, and at once
+// if it is bound again: messages come to both queues until drainBack unbinds it.
+func (r *Runner) tiersEmpty(ctx context.Context, m Move, deadline time.Time) error {
 	work, _ := r.Topology.WorkQueue(m.New)
 	backoff, ok := r.Topology.Backoff(work.Backoff)
 	if !ok {
@@ -225,7 +229,7 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 	}
 	longest, tiers := longestWait(backoff), retryQueues(backoff)
 	const lag = broker.Tick + 2*time.Second // so old can counts be, with a margin
-	begun, deadline := time.Now(), time.Now().Add(r.Wait)
+	begun := time.Now()
 	var empty, failedEmpty time.Time // since when all queues are empty, and when the failed queue was
 	var ready time.Time              // since when the successor has had ready messages
 	passed := map[string]bool{}      // the tiers that none of the successor's messages is in any more
@@ -241,12 +245,14 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 			held += holds(q)
 		}
 		switch {
+		case len(m.find(state).onSuccessor) > 0:
+			return errNotEmpty
 		case state.Usage[m.New].Ready == 0:
 			ready = time.Time{}
 		case ready.IsZero():
 			ready = now
 		case now.Sub(ready) > lag:
-			return errGivenBack
+			return errNotEmpty
 		}
 		switch {
 		case held > 0:

@@ -172,6 +172,43 @@ func TestAbortWhileTheServiceBinds(t *testing.T) {
 	}
 }
 
+// A new version that binds its queue while abort waits for the tiers does not double messages as
+// long as that takes.
+func TestAbortUnbindsWhileItWaitsForTheTiers(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	file := strings.Replace(fmt.Sprintf(topologyFile, "classic"), "[100ms]", "[5m]", 1)
+	s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
+	s.until(t, migrate.Drain)
+	brokertest.PublishConfirmed(t, s.target.Confirming(t), s.want.Backoffs[0].RetryExchange, topology.AddressKey("new"),
+		amqp091.Publishing{Headers: amqp091.Table{s.want.CountHeader: int64(1)}})
+	s.send(t, "f", "", "moved", nil)
+	r, said := s.listen(t)
+	r.Wait = 8 * time.Second
+	report, ch, service := r.Report, s.target.Channel(t), sync.WaitGroup{}
+	r.Report = func(format string, args ...any) {
+		report(format, args...)
+		if strings.HasPrefix(format, "abort: moved") {
+			service.Go(func() {
+				wait(t, 2*time.Second) // it has seen that the successor is empty and has no binding
+				if err := ch.QueueBind("new", "", "f", false, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	err := r.Abort(t.Context(), s.without(t))
+	service.Wait()
+	if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(said.String(), "the queue new was bound again") {
+		t.Errorf("it ends with %v, and says:\n%s", err, said)
+	}
+	for _, b := range s.inspect(t).Have.Bindings {
+		if b.Destination == "new" && b.Source == "f" {
+			t.Errorf("messages still come to both queues:\n%s", said)
+		}
+	}
+}
+
 // What a consumer of the new version holds while abort moves the others, and gives back then, goes
 // to the legacy queue too, in the same run.
 func TestAbortMovesWhatIsGivenBack(t *testing.T) {
