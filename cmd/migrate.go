@@ -398,7 +398,7 @@ func (k *migrateCommand) confirmAbort(ctx context.Context, _ *apply.Session, sta
 		for _, line := range slices.Concat(stays, unable) {
 			fmt.Fprintln(k.app.stdout, topology.Printable(line))
 		}
-		return false, nil
+		return false, migrate.NotInFile(k.runner.Topology, state, k.runner.Legacy)
 	}
 	if err := migrate.WriteRollbacks(k.app.stdout, state, moves); err != nil {
 		return false, err
@@ -440,7 +440,7 @@ func (k *migrateCommand) preview(ctx context.Context, s *apply.Session) (
 	if replaced, err = k.runner.Replacements(ctx, state, k.app.stdout); err != nil || len(list) == 0 && len(replaced) > 0 {
 		return list, replaced, err
 	}
-	return list, replaced, k.runner.WritePreviews(k.app.stdout, list)
+	return list, replaced, k.runner.WritePreviews(k.app.stdout, state, list)
 }
 
 // status writes the progress of each migration.
@@ -471,6 +471,7 @@ func (k *migrateCommand) writeStatus(ctx context.Context, s *apply.Session, none
 		return jsondoc.Write(k.app.stdout, migrate.StatusDocument{
 			Version: 1, Topology: s.Topology.Name, VHost: state.VHost, Migrations: list,
 			Replacing: migrate.Unfinished(s.Topology, state), Stray: migrate.Stray(s.Topology, state),
+			StrayMoves: text.Each(plan.StrayMoves(s.Topology, state), func(m plan.StrayMove) string { return m.Legacy }),
 		})
 	}
 	return migrate.WriteStatuses(k.app.stdout, s.Topology, state, list, none)

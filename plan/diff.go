@@ -107,6 +107,7 @@ func diff(r resolved) Plan {
 	p.Warnings = append(p.Warnings, r.renamed(p.Changes)...)
 	p.Warnings = append(p.Warnings, r.desk.leftBehind(p.Changes)...)
 	r.desk.block(p.Changes)
+	r.strays(&p)
 	order(p.Changes)
 	printed.Wait()
 	return p

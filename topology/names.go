@@ -349,6 +349,12 @@ func SwitchExchangeName(topology, legacy string) string {
 	return SwitchPrefix(topology) + hex.EncodeToString(sum[:6])
 }
 
+// SuccessorEndName names the exchange that leads from the switch exchange of a legacy queue to its
+// successor. A cutover makes it first, and the end of the migration deletes it.
+func SuccessorEndName(topology, legacy string) string {
+	return SwitchExchangeName(topology, legacy) + ".new"
+}
+
 // ReplacementHoldName names the quorum queue in which messages wait while a queue is replaced under
 // its name. It has [DeskMark], so that no plan takes it for a queue that is no longer in the file.
 func ReplacementHoldName(topology, queue string) string {

@@ -33,8 +33,11 @@ func (r *Runner) Abort(ctx context.Context, without func(legacy []string) (topol
 	for _, line := range done {
 		r.say("abort: %s", line)
 	}
-	if err := r.abortReplacements(ctx, state); err != nil || len(moves) == 0 {
+	if err := r.abortReplacements(ctx, state); err != nil {
 		return err
+	}
+	if len(moves) == 0 {
+		return NotInFile(r.Topology, state, r.Legacy)
 	}
 	if r.CheckRights != nil {
 		if err := r.CheckRights(rightsOf(r.Topology, state, moves)); err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -46,10 +47,29 @@ func Abortable(
 			stays = append(stays, m.finished(f))
 		}
 	}
+	if len(legacy) == 0 && len(moves) > 0 { // otherwise they are NotInFile
+		stays = append(stays, strayLines(want, state)...)
+	}
 	if len(refused) > 0 {
 		return nil, nil, fmt.Errorf("%w; nothing was written:\n  %s", ErrRefused, strings.Join(refused, "\n  "))
 	}
 	return moves, stays, nil
+}
+
+// NotInFile returns an error that wraps ErrRefused and names the migrations that the file does not
+// have, where a command has nothing else to roll back: after a git revert, all messages go on to
+// their successors. Nil: there are none, or the command names queues.
+func NotInFile(want topology.Compiled, state topology.State, legacy []string) error {
+	lines := strayLines(want, state)
+	if len(legacy) > 0 || len(lines) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w:\n  %s", ErrRefused, strings.Join(lines, "\n  "))
+}
+
+// strayLines says what to do about each migration that the file does not have.
+func strayLines(want topology.Compiled, state topology.State) []string {
+	return text.Each(plan.StrayMoves(want, state), plan.StrayMove.String)
 }
 
 // successorReplaced says that the successor is being replaced under its name. All that is routed to

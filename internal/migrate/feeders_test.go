@@ -44,7 +44,7 @@ func (s *stage) ahead(t *testing.T) string {
 func (s *stage) aheadOf(t *testing.T, r *migrate.Runner) string {
 	t.Helper()
 	var out strings.Builder
-	if err := r.WritePreviews(&out, migrate.Previews(s.want, s.inspect(t), r.Legacy)); err != nil {
+	if err := r.WritePreviews(&out, s.inspect(t), migrate.Previews(s.want, s.inspect(t), r.Legacy)); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()

@@ -6,7 +6,8 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Where new messages go, as an interrupted run says it: also where a service has bound a queue again.
+// Where new messages go, as an interrupted run says it, also where a service has bound a queue
+// again.
 func TestReceivers(t *testing.T) {
 	t.Parallel()
 	m := Move{Topology: "shop", Legacy: "old", New: "new"}

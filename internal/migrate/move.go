@@ -67,7 +67,7 @@ func allMoves(want topology.Compiled) []Move {
 
 func (m Move) switchName() string   { return topology.SwitchExchangeName(m.Topology, m.Legacy) }
 func (m Move) legacyEnd() string    { return m.switchName() + ".old" }
-func (m Move) successorEnd() string { return m.switchName() + ".new" }
+func (m Move) successorEnd() string { return topology.SuccessorEndName(m.Topology, m.Legacy) }
 func (m Move) policy() string       { return topology.SwitchPolicyName(m.Topology, m.Legacy) }
 
 // forwarding names the policy by which a legacy queue forwards.

@@ -23,7 +23,7 @@ func (r *Runner) rollBack(ctx context.Context, without topology.Compiled, moves 
 			delete(created, key)
 		}
 	}
-	p := plan.Make(without, state, plan.Options{})
+	p := plan.Make(without, ended(state, moves), plan.Options{})
 	p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
 		key := topology.Key{Kind: c.Kind, Name: c.Name}
 		b, isBinding := c.Before.(topology.Binding)
@@ -78,6 +78,15 @@ func (r *Runner) rollBack(ctx context.Context, without topology.Compiled, moves 
 		}
 	}
 	return nil
+}
+
+// ended returns a state without what shows to a plan that the migrations have begun: rollBack
+// deletes it with the successors, which a plan would block otherwise.
+func ended(state topology.State, moves []Move) topology.State {
+	state.Have.Bindings = slices.DeleteFunc(slices.Clone(state.Have.Bindings), func(b topology.Binding) bool {
+		return slices.ContainsFunc(moves, func(m Move) bool { return b.Source == m.successorEnd() })
+	})
+	return state
 }
 
 // addressStays reports whether changes leave a binding by which retries of the successor come to

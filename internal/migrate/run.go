@@ -276,7 +276,8 @@ func (r *Runner) noteFinished(ctx context.Context) error {
 	state, err := r.inspect(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.finished = err == nil && len(unfinishedMoves(r.Topology, state)) == 0 && len(Unfinished(r.Topology, state)) == 0
+	r.finished = err == nil && len(unfinishedMoves(r.Topology, state)) == 0 &&
+		len(Unfinished(r.Topology, state)) == 0 && len(plan.StrayMoves(r.Topology, state)) == 0
 	return err
 }
 

@@ -14,15 +14,19 @@ import (
 )
 
 // WritePreviews writes previews for a person to read: the steps that Run takes with these options,
-// and what they mean for the messages.
-func (r *Runner) WritePreviews(w io.Writer, list []Preview) error {
+// and what they mean for the messages. Migrations that the file does not have follow.
+func (r *Runner) WritePreviews(w io.Writer, state topology.State, list []Preview) error {
 	var b strings.Builder
+	strays := strayLines(r.Topology, state)
 	for _, o := range list {
 		for _, line := range r.previewLines(o) {
 			b.WriteString(topology.Printable(line) + "\n")
 		}
 	}
-	if len(list) == 0 {
+	for _, line := range strays {
+		b.WriteString(topology.Printable(line) + "\n")
+	}
+	if len(list)+len(strays) == 0 {
 		b.WriteString(None + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
@@ -118,17 +122,18 @@ func WriteRollbacks(w io.Writer, state topology.State, moves []Move) error {
 	return err
 }
 
-// WriteStatuses writes how far each move is, one line per move, and which replacements of queues
-// under their names are not finished. Without any it writes none, unless that is empty.
+// WriteStatuses writes how far each move is, one line per move, which replacements of queues under
+// their names are not finished, and which migrations the file does not have. Without any it writes
+// none, unless that is empty.
 func WriteStatuses(w io.Writer, want topology.Compiled, state topology.State, list []Status, none string) error {
-	replaced := replacementLines(want, state, nil)
+	others := append(replacementLines(want, state, nil), strayLines(want, state)...)
 	for _, s := range list {
 		fmt.Fprintln(w, topology.Printable(s.String()))
 	}
-	for _, line := range replaced {
+	for _, line := range others {
 		fmt.Fprintln(w, topology.Printable(line))
 	}
-	if len(list)+len(replaced) > 0 || none == "" {
+	if len(list)+len(others) > 0 || none == "" {
 		return nil
 	}
 	_, err := fmt.Fprintln(w, none)
@@ -146,6 +151,8 @@ type StatusDocument struct {
 	// Stray are the holds in which messages of a queue wait that is being replaced under its name, and
 	// that the file does not have.
 	Stray []string `json:"strayHolds,omitempty"`
+	// StrayMoves are the legacy queues of unfinished migrations that the file does not have.
+	StrayMoves []string `json:"strayMigrations,omitempty"`
 }
 
 // statusJSON is how far a move is.
