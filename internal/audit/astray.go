@@ -30,7 +30,7 @@ func retryInto(arguments string) string {
 
 func retryReturnsNothing() check {
 	return check{Rule{
-		ID: "retry-queue-returns-nothing", Severity: Warning,
+		ID: "retry-queue-returns-nothing", Severity: Warning, Group: groupRetries,
 		Title: "Failed messages do not come back from the retry queue",
 		Why: "Dead letters wait in the queue, and never return to the queue in which they failed. Either it has no TTL: " +
 			"RabbitMQ removes the TTL of a message when it dead-letters it. Or its messages go to other queues, whose " +
@@ -106,7 +106,7 @@ func (x *index) comesBack(q *queue) bool {
 
 func waitingDeleted() check {
 	return check{Rule{
-		ID: "waiting-queue-deleted", Severity: Error,
+		ID: "waiting-queue-deleted", Severity: Error, Group: groupRetries,
 		Title: "RabbitMQ deletes the queue in which messages wait",
 		Why: "A queue with x-expires is deleted, with all messages in it, when it had no consumer for that time. Each " +
 			"declaration of a classic queue begins the time anew; that of a quorum queue does not. An auto-delete queue is " +
@@ -153,7 +153,7 @@ func alternateUnrouted() check {
     {"source": "events", "destination": "billing", "destination_type": "queue", "routing_key": "order.*"},
     {"source": "unrouted", "destination": "unrouted", "destination_type": "queue", "routing_key": %q}]}`
 	return check{Rule{
-		ID: "alternate-exchange-unrouted", Severity: Warning,
+		ID: "alternate-exchange-unrouted", Severity: Warning, Group: groupPublished,
 		Title: "The alternate exchange routes only some keys",
 		Why: "An alternate exchange gets the messages that no binding matches, with the keys that publishers gave them. A " +
 			"topic or direct exchange that is bound with a few keys drops the others.",

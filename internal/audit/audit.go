@@ -228,6 +228,8 @@ type Rule struct {
 	// ID is its name in kebab case, such as dead-letter-unrouted.
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
+	// Group is the title under which reports have its findings.
+	Group Group `json:"-"`
 	// Off says that the rule runs only when asked for.
 	Off bool `json:"-"`
 	// Live says that the rule needs a running broker.

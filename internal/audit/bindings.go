@@ -47,7 +47,7 @@ func ofBindings(find func(*index, *exchange, topology.Binding) (Finding, bool)) 
 
 func bindingDangling() check {
 	return check{Rule{
-		ID: "binding-dangling", Severity: Error,
+		ID: "binding-dangling", Severity: Error, Group: groupPublished,
 		Title: "A binding names a queue or an exchange that does not exist",
 		Why: "RabbitMQ 3.10 drops such a binding when it imports the file, without an error: messages that it should route " +
 			"are lost. RabbitMQ 4 refuses the file, after it has imported a part of it.",
@@ -85,7 +85,7 @@ func (x *index) dangling(b topology.Binding, missing string) string {
 
 func wildcardOnDirect() check {
 	return check{Rule{
-		ID: "wildcard-on-direct", Severity: Error,
+		ID: "wildcard-on-direct", Severity: Error, Group: groupPublished,
 		Title: "A wildcard in a binding of a direct exchange",
 		Why: "A direct exchange compares keys as they are: # and * match nothing but themselves. The binding routes no " +
 			"message, unless publishers use that very key.",
@@ -120,7 +120,7 @@ func compares(b topology.Binding) []string {
 
 func headersBindingEmpty() check {
 	return check{Rule{
-		ID: "headers-binding-empty", Severity: Warning,
+		ID: "headers-binding-empty", Severity: Warning, Group: groupPublished,
 		Title: "A binding of a headers exchange compares no header",
 		Why: "A binding without headers matches every message; with x-match any it matches none. Headers that begin with x- " +
 			"are not compared, except with all-with-x and any-with-x. If no binding of the exchange compares headers, it " +
@@ -151,7 +151,7 @@ func headersBindingEmpty() check {
 
 func keyOnFanout() check {
 	return check{Rule{
-		ID: "key-on-fanout", Severity: Note,
+		ID: "key-on-fanout", Severity: Note, Group: groupPublished,
 		Title: "A fanout exchange ignores the routing key of a binding",
 		Why:   "A fanout exchange routes every message to every binding. The key of the binding has no effect.",
 		Fix:   "Remove the key, or use a direct or topic exchange if the key should select messages.",
@@ -215,7 +215,7 @@ func alternateText(e *exchange) string {
 
 func alternateMissing() check {
 	return check{Rule{
-		ID: "alternate-exchange-missing", Severity: Error,
+		ID: "alternate-exchange-missing", Severity: Error, Group: groupPublished,
 		Title: "The alternate exchange does not exist",
 		Why: "RabbitMQ drops a message that no binding matches if the alternate exchange does not exist, as it does without " +
 			"one, and writes a warning to its log.",
@@ -246,7 +246,7 @@ func unroutedTo(name string, more ...Change) []Fix {
 
 func noAlternate() check {
 	return check{Rule{
-		ID: "no-alternate-exchange", Severity: Note, Off: true,
+		ID: "no-alternate-exchange", Severity: Note, Group: groupPublished, Off: true,
 		Title: "Messages that no binding matches are lost",
 		Why: "Without an alternate exchange RabbitMQ drops a message that no binding matches, unless the publisher sets the " +
 			"flag mandatory and handles what is returned. Most exchanges are like that, so that the rule is off.",
@@ -278,7 +278,7 @@ func takesAll(e *exchange) bool {
 
 func exchangeUnbound() check {
 	return check{Rule{
-		ID: "exchange-unbound", Severity: Note,
+		ID: "exchange-unbound", Severity: Note, Group: groupPublished,
 		Title: "Nothing is bound to the exchange",
 		Why: "Every message that is published to the exchange is dropped. Services may bind temporary queues when they start, " +
 			"which a file does not have; on a running broker the rule is a warning.",
@@ -308,7 +308,7 @@ func exchangeUnbound() check {
 
 func queueUnbound() check {
 	return check{Rule{
-		ID: "queue-unbound", Severity: Note,
+		ID: "queue-unbound", Severity: Note, Group: groupPublished,
 		Title: "Only the default exchange leads to the queue",
 		Why: "The queue has no binding, and no queue dead-letters to it. Publishers have to name the queue itself. That may " +
 			"be meant, for task queues.",
@@ -329,7 +329,7 @@ func queueUnbound() check {
 
 func notDurable() check {
 	return check{Rule{
-		ID: "not-durable", Severity: Warning,
+		ID: "not-durable", Severity: Warning, Group: groupPublished,
 		Title: "A restart of the broker deletes the object",
 		Why: "A queue or exchange that is not durable is gone after a restart, with its messages and bindings. RabbitMQ has " +
 			"deprecated queues that are neither durable nor exclusive; 4.3.6 accepts them, unless its configuration forbids it.",

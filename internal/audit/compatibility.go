@@ -22,7 +22,7 @@ func compatibilityChecks() []check {
 
 func argumentRefused() check {
 	return check{Rule{
-		ID: "argument-refused", Severity: Error, Upgrade: Refused,
+		ID: "argument-refused", Severity: Error, Group: groupRefused, Upgrade: Refused,
 		Source: "3.10.8, 4.0.5 and 4.3.6 measured: each argument on each type of queue",
 		Title:  "RabbitMQ refuses the queue because of an argument",
 		Why: "Each type of queue knows its own arguments, and RabbitMQ refuses to declare a queue with an argument of another " +
@@ -60,7 +60,7 @@ func argumentRefused() check {
 
 func argumentUnknown() check {
 	return check{Rule{
-		ID: "argument-unknown", Severity: Warning,
+		ID: "argument-unknown", Severity: Warning, Group: groupNoEffect,
 		Title: "RabbitMQ does not know the argument",
 		Why: "RabbitMQ stores an argument that it does not know, and does nothing with it. If the name resembles one that it " +
 			"knows, that one was probably meant; else the rule is a note.",
@@ -113,7 +113,7 @@ func argumentUnknown() check {
 
 func delayedRetry() check {
 	return check{Rule{
-		ID: "delayed-retry-disregarded", Severity: Warning,
+		ID: "delayed-retry-disregarded", Severity: Warning, Group: groupNoEffect,
 		Title: "RabbitMQ accepts arguments of a delayed retry and does not follow them",
 		Why: "RabbitMQ 4.3 does not check the arguments of a delayed retry. With a wrong x-delayed-retry-type, or a wrong or " +
 			"missing x-delayed-retry-min, it redelivers a returned message at once. A wrong x-delayed-retry-max is not a " +
@@ -144,7 +144,7 @@ func delayedRetry() check {
 
 func delayedPlugin() check {
 	return check{Rule{
-		ID: "delayed-plugin", Severity: Warning, Upgrade: Refused,
+		ID: "delayed-plugin", Severity: Warning, Group: groupPublished, Upgrade: Refused,
 		Source: "4.0.5 and 4.3.6 measured, without the plugin",
 		Title:  "Delayed messages are on one node only",
 		Why: "An exchange of type x-delayed-message holds messages in a table of the node that received them, without a copy. " +
@@ -190,8 +190,9 @@ const maxHashes = 2
 
 func topicKeyRefused() check {
 	return check{Rule{
-		ID: "topic-key-refused", Severity: Error, Upgrade: Refused, Source: "3.10.8, 4.0.5 and 4.3.6 measured",
-		Title: "RabbitMQ 4.3 refuses a binding with more than two #",
+		ID: "topic-key-refused", Severity: Error, Group: groupRefused, Upgrade: Refused,
+		Source: "3.10.8, 4.0.5 and 4.3.6 measured",
+		Title:  "RabbitMQ 4.3 refuses a binding with more than two #",
 		Why: "The key of a binding of a topic exchange may have two words # on RabbitMQ 4.3.6, which refuses a binding with " +
 			"more, and with it the import of a file. Older lines accept it, and the rule is a note, as where the version is " +
 			"not known.",
@@ -236,7 +237,7 @@ func (x *index) odd(kind definitions.OddityKind, find func(definitions.Oddity) F
 
 func typeWithoutArgument() check {
 	return check{Rule{
-		ID: "type-without-argument", Severity: Error,
+		ID: "type-without-argument", Severity: Error, Group: groupRefused,
 		Title: "An import ignores the type of the queue",
 		Why: "RabbitMQ reads the type of a queue from the argument x-queue-type and ignores the field type. A queue with the " +
 			"field alone becomes a classic queue, without the safety of a quorum queue.",
@@ -260,7 +261,7 @@ func typeWithoutArgument() check {
 
 func fieldMissing() check {
 	return check{Rule{
-		ID: "field-missing", Severity: Warning,
+		ID: "field-missing", Severity: Warning, Group: groupRefused,
 		Title: "A field is missing that an import needs",
 		Why: "RabbitMQ 3.10 refuses a queue without durable or auto_delete, and stores an exchange without auto_delete with a " +
 			"value that prevents the deletion of the virtual host. Newer lines take a default. A binding without a routing " +
@@ -300,7 +301,7 @@ func fieldMissing() check {
 
 func exchangeLeftOut() check {
 	return check{Rule{
-		ID: "exchange-left-out", Severity: Warning,
+		ID: "exchange-left-out", Severity: Warning, Group: groupRefused,
 		Title: "The file has bindings of an exchange that it does not list",
 		Why: "RabbitMQ 4.3 leaves internal exchanges out of its exports, and keeps their bindings. The file cannot restore the " +
 			"broker: an import refuses the bindings. What such an exchange routes is not known.",
@@ -326,7 +327,7 @@ func exchangeLeftOut() check {
 
 func definedTwice() check {
 	return check{Rule{
-		ID: "defined-twice", Severity: Warning,
+		ID: "defined-twice", Severity: Warning, Group: groupRefused,
 		Title: "The file has an object more than once",
 		Why: "The definitions differ. An import keeps the first queue or exchange of a name and the last policy, and says " +
 			"nothing.",

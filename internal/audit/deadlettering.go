@@ -69,7 +69,7 @@ func (q *queue) failing() string {
 
 func exchangeMissing() check {
 	return check{Rule{
-		ID: "dead-letter-exchange-missing", Severity: Error,
+		ID: "dead-letter-exchange-missing", Severity: Error, Group: groupLost,
 		Title: "The dead-letter exchange does not exist",
 		Why: "RabbitMQ accepts a queue whose dead-letter exchange does not exist, and drops every message that the queue " +
 			"dead-letters, without an error. A file does not tell which exchanges services declare when they start.",
@@ -120,7 +120,7 @@ func (x *index) soFar(unless string) string {
 
 func queueMissing() check {
 	return check{Rule{
-		ID: "dead-letter-queue-missing", Severity: Error,
+		ID: "dead-letter-queue-missing", Severity: Error, Group: groupLost,
 		Title: "The queue that dead letters are addressed to does not exist",
 		Why: "With an empty dead-letter exchange the routing key names a queue. If no queue has that name, RabbitMQ drops " +
 			"the message without an error.",
@@ -197,7 +197,7 @@ const (
 
 func unrouted() check {
 	return check{Rule{
-		ID: "dead-letter-unrouted", Severity: Error,
+		ID: "dead-letter-unrouted", Severity: Error, Group: groupLost,
 		Title: "No binding takes the dead letters of the queue",
 		Why: "The dead-letter exchange exists, and no binding of it matches the keys with which messages are dead-lettered. " +
 			"RabbitMQ drops them without an error. Typical causes are a missing binding, and a # on a direct exchange.",
@@ -223,7 +223,7 @@ func unrouted() check {
 
 func partlyUnrouted() check {
 	return check{Rule{
-		ID: "dead-letter-partly-unrouted", Severity: Error,
+		ID: "dead-letter-partly-unrouted", Severity: Error, Group: groupLost,
 		Title: "Some dead letters of the queue reach no queue",
 		Why: "The queue has no dead-letter routing key, so that its dead letters keep the keys of the messages. The " +
 			"dead-letter exchange has bindings for some of these keys only, and RabbitMQ drops messages with the others. " +
@@ -274,7 +274,7 @@ func (q *queue) losesAllKnown() bool {
 
 func atMostOnce() check {
 	return check{Rule{
-		ID: "dead-letters-at-most-once", Severity: Note,
+		ID: "dead-letters-at-most-once", Severity: Note, Group: groupLost,
 		Title: "A dead letter is lost if its target cannot take it",
 		Why: "RabbitMQ removes a dead letter from its queue before another queue has confirmed it. If the target is full, has " +
 			"no leader, or the node stops in between, the message is lost. Only quorum queues can dead-letter at least once.",
@@ -317,7 +317,7 @@ func (q *queue) asksAtLeastOnce() bool {
 
 func atLeastOnceNotInEffect() check {
 	return check{Rule{
-		ID: "at-least-once-not-in-effect", Severity: Error,
+		ID: "at-least-once-not-in-effect", Severity: Error, Group: groupLost,
 		Title: "At-least-once dead-lettering is set and not in effect",
 		Why: "A quorum queue dead-letters at least once only with the overflow reject-publish. With drop-head, which is the " +
 			"default, RabbitMQ falls back to at most once, and says so in its log alone. On quorum queues the overflow of a " +
@@ -348,7 +348,7 @@ func atLeastOnceNotInEffect() check {
 
 func deadLetterKeyAlone() check {
 	return check{Rule{
-		ID: "dead-letter-key-without-exchange", Severity: Error,
+		ID: "dead-letter-key-without-exchange", Severity: Error, Group: groupLost,
 		Title: "A dead-letter routing key without a dead-letter exchange",
 		Why: "A dead-letter routing key does nothing by itself. As an argument RabbitMQ refuses the queue; in a policy it " +
 			"accepts the key, and rejected messages are lost.",

@@ -49,7 +49,7 @@ func (q *queue) gives(arguments ...string) []policy.Loss {
 
 func keeperExpires() check {
 	return check{Rule{
-		ID: "dead-letter-queue-expires", Severity: Error,
+		ID: "dead-letter-queue-expires", Severity: Error, Group: groupNotKept,
 		Title: "The dead-letter queue deletes its messages",
 		Why: "The queue has a TTL and no dead-letter exchange: RabbitMQ deletes what it should keep. " +
 			"A TTL of a day or more is a warning, as it may be a retention that is meant: the messages count as kept.",
@@ -75,7 +75,7 @@ func keeperExpires() check {
 
 func keeperDeleted() check {
 	return check{Rule{
-		ID: "dead-letter-queue-deleted", Severity: Error,
+		ID: "dead-letter-queue-deleted", Severity: Error, Group: groupNotKept,
 		Title: "RabbitMQ deletes the dead-letter queue with its messages",
 		Why: "A queue with x-expires is deleted, with all messages in it, when it has had no consumer for that time. An " +
 			"auto-delete queue is deleted when its last consumer leaves. Dead-letter queues have no consumers most of the time.",
@@ -107,7 +107,7 @@ func keeperDeleted() check {
 
 func keeperDrops() check {
 	return check{Rule{
-		ID: "dead-letter-queue-drops", Severity: Error,
+		ID: "dead-letter-queue-drops", Severity: Error, Group: groupNotKept,
 		Title: "A full dead-letter queue loses its oldest messages",
 		Why: "The dead-letter queue has a length limit and drops its oldest message when it is full. During an outage, when " +
 			"dead letters matter most, the first ones are lost. A limit of 10,000 messages or more is a warning, as it may be " +
@@ -144,7 +144,7 @@ func (q *queue) limits() []string {
 
 func keeperRefuses() check {
 	return check{Rule{
-		ID: "dead-letter-queue-refuses", Severity: Warning,
+		ID: "dead-letter-queue-refuses", Severity: Warning, Group: groupNotKept,
 		Title: "A full dead-letter queue refuses dead letters",
 		Why: "The dead-letter queue has a length limit and the overflow reject-publish. A queue that dead-letters at most " +
 			"once does not see the refusal, and the dead letter is lost. One that dead-letters at least once keeps it.",
@@ -176,7 +176,7 @@ func keeperRefuses() check {
 
 func keeperDeliveryLimit() check {
 	return check{Rule{
-		ID: "dead-letter-queue-delivery-limit", Severity: Warning,
+		ID: "dead-letter-queue-delivery-limit", Severity: Warning, Group: groupNotKept,
 		Title: "Looking at dead letters loses them",
 		Why: "A quorum queue gives up a message that was returned more often than its delivery limit, which since 4.0 is 20 " +
 			"where none is set. Each look at a message by a client that returns it counts, except by basic.nack since 4.3. And since 4.3 a " +
@@ -218,7 +218,7 @@ func keeperDeliveryLimit() check {
 
 func keeperDeadLetters() check {
 	return check{Rule{
-		ID: "dead-letter-queue-dead-letters", Severity: Note,
+		ID: "dead-letter-queue-dead-letters", Severity: Note, Group: groupNotKept,
 		Title: "A dead-letter queue dead-letters on",
 		Why: "Messages leave the dead-letter queue when a client rejects them, or when they expire or are dropped for " +
 			"length. They are then in another queue than the one where operators look.",
@@ -243,7 +243,7 @@ func keeperDeadLetters() check {
 
 func keeperShared() check {
 	return check{Rule{
-		ID: "dead-letter-queue-shared", Severity: Note,
+		ID: "dead-letter-queue-shared", Severity: Note, Group: groupNotKept,
 		Title: "Several queues share a dead-letter queue",
 		Why: "Which queue a dead letter came from stands only in its header x-death. To give messages back, each has to be " +
 			"sent to the queue that the header names.",
@@ -267,7 +267,7 @@ func keeperShared() check {
 
 func keeperTransient() check {
 	return check{Rule{
-		ID: "dead-letter-queue-not-durable", Severity: Warning,
+		ID: "dead-letter-queue-not-durable", Severity: Warning, Group: groupNotKept,
 		Title: "A restart of the broker deletes the dead letters",
 		Why:   "The dead-letter queue is not durable: when the node stops, RabbitMQ deletes it with all messages in it.",
 		Fix:   "Declare the queue as durable. A queue cannot be changed: it is deleted and declared again, or replaced.",

@@ -22,7 +22,7 @@ func switchOwner(e *exchange) (string, bool) {
 
 func migrationUnfinished() check {
 	return check{Rule{
-		ID: "migration-unfinished", Severity: Warning,
+		ID: "migration-unfinished", Severity: Warning, Group: groupLeftovers,
 		Title: "A migration has not ended",
 		Why: "The switch exchange of a cutover exists. It routes the messages of a legacy queue to that queue or to its " +
 			"successor, and is deleted at the end of the cutover.",
@@ -55,7 +55,7 @@ func legacyStillBound() check {
  "policies": [{"name": "dlxctl.shop.switch.0123456789ab.forward", "pattern": "^invoices$", "apply-to": "queues", "priority": 1000,
    "definition": {"max-length": 0, "overflow": "drop-head", "dead-letter-exchange": "", "dead-letter-routing-key": "invoices.v2"}}]}`
 	return check{Rule{
-		ID: "legacy-still-bound", Severity: Warning,
+		ID: "legacy-still-bound", Severity: Warning, Group: groupLeftovers,
 		Title: "A legacy queue that forwards is still bound",
 		Why: "A migration has made the legacy queue a forwarder: it dead-letters every message to its successor, at most " +
 			"once. Messages that come through its bindings take this way too, and a successor that gets them by a binding " +
@@ -99,7 +99,7 @@ func runUnfinished() check {
 		return oneNamed("shop.desk.20261122-101530-1a2b", `"x-queue-type": "quorum", "x-delivery-limit": 2147483647`+mark)
 	}
 	return check{Rule{
-		ID: "desk-run-unfinished", Severity: Warning,
+		ID: "desk-run-unfinished", Severity: Warning, Group: groupLeftovers,
 		Title: "A run of the desk has not ended",
 		Why: "The hold of a run has the messages that the run took from a dead-letter queue. When the run ends, the hold is " +
 			"deleted. The messages are safe there, and they are neither in the dead-letter queue nor with a consumer.",
@@ -130,7 +130,7 @@ func oneNamed(name, arguments string) string {
 func messagesParked() check {
 	parked := oneNamed("shop.parked", `"x-queue-type": "quorum", "x-message-ttl": 2592000000, "x-managed-by": "dlxctl/shop/desk"`)
 	return check{Rule{
-		ID: "desk-messages-parked", Severity: Note, Live: true,
+		ID: "desk-messages-parked", Severity: Note, Group: groupLeftovers, Live: true,
 		Title: "Messages are parked",
 		Why:   "The desk parks messages for 30 days, and then RabbitMQ deletes them.",
 		Fix:   "Restore the messages that are still needed.",

@@ -41,7 +41,7 @@ func (x *index) consumers(q *queue) (int64, bool) {
 
 func noConsumers() check {
 	return check{Rule{
-		ID: "no-consumers", Severity: Warning, Live: true,
+		ID: "no-consumers", Severity: Warning, Group: groupPublished, Live: true,
 		Title: "Messages wait in a queue without consumers",
 		Why: "No client consumes the queue, and it has messages. The service may be stopped, or no service uses the queue " +
 			"any more. Dead-letter queues and queues with a TTL for retries are left out. The failed queue of a " +
@@ -94,7 +94,7 @@ func lookAt(x *index, q *queue) string {
 
 func deadLettersGrowing() check {
 	return check{Rule{
-		ID: "dead-letters-growing", Severity: Warning, Live: true,
+		ID: "dead-letters-growing", Severity: Warning, Group: groupNotKept, Live: true,
 		Title: "A dead-letter queue grows",
 		Why:   "Between two readings messages came to a dead-letter queue: a consumer is rejecting messages right now.",
 		Fix:   "Look at the newest dead letters, and at the log of the service that rejects them.",
@@ -121,7 +121,7 @@ func oldestDeadLetter() check {
 		return running(func(l *topology.Live) { l.Oldest = map[string]time.Time{"billing.dead": l.Now.Add(-age)} })
 	}
 	return check{Rule{
-		ID: "oldest-dead-letter", Severity: Warning, Live: true,
+		ID: "oldest-dead-letter", Severity: Warning, Group: groupNotKept, Live: true,
 		Title: "Dead letters are older than a week",
 		Why: "The first message of the dead-letter queue was published more than seven days ago, by the timestamp that its " +
 			"publisher set. When it died, the broker does not tell. It seems to be forgotten.",
@@ -146,7 +146,7 @@ func policyNotInEffect() check {
 	const definitions = `{"queues": [{"name": "billing", "durable": true, "arguments": {}}],
  "policies": [{"name": "dlq", "pattern": "^billing$", "apply-to": "queues", "priority": 0, "definition": {"dead-letter-exchange": ""}}]}`
 	return check{Rule{
-		ID: "policy-not-in-effect", Severity: Error, Live: true,
+		ID: "policy-not-in-effect", Severity: Error, Group: groupNoEffect, Live: true,
 		Title: "A policy is stored and not in effect",
 		Why: "RabbitMQ stores a policy first and applies it to queues afterwards. When the client disconnects in between, the " +
 			"broker never applies it. Lists of policies show it as if all were well.",
@@ -192,7 +192,7 @@ const noLeader = "queue-without-leader"
 
 func withoutLeader() check {
 	return check{Rule{
-		ID: noLeader, Severity: Error, Live: true,
+		ID: noLeader, Severity: Error, Group: groupPublished, Live: true,
 		Title: "A queue has no leader",
 		Why: "No node answers for the queue: its nodes are down, or a majority of them is. Nothing can be published to it or " +
 			"consumed from it, and dead letters that are sent to it at most once are lost.",
@@ -213,7 +213,7 @@ func withoutLeader() check {
 
 func acksAutomatically() check {
 	return check{Rule{
-		ID: "consumer-acks-automatically", Severity: Warning, Live: true,
+		ID: "consumer-acks-automatically", Severity: Warning, Group: groupLost, Live: true,
 		Title: "A consumer cannot reject what it fails to process",
 		Why: "The consumer uses automatic acknowledgement: RabbitMQ forgets a message when it sends it. A message that fails " +
 			"is never dead-lettered, and one that is on its way to a crashing consumer is lost.",

@@ -18,7 +18,7 @@ func loopChecks() []check {
 
 func toItself() check {
 	return check{Rule{
-		ID: "dead-letters-to-itself", Severity: Error,
+		ID: "dead-letters-to-itself", Severity: Error, Group: groupRetries,
 		Title: "The queue dead-letters to itself",
 		Why: "A rejected message returns to the tail of the same queue at once, and is rejected again, as fast as consumers " +
 			"can. A message that expires or is dropped for length is not returned: RabbitMQ sees a cycle and drops it.",
@@ -97,7 +97,7 @@ func retryLoop(arguments string) string {
 
 func cycleCut() check {
 	return check{Rule{
-		ID: "cycle-cut", Severity: Error,
+		ID: "cycle-cut", Severity: Error, Group: groupRetries,
 		Title: "RabbitMQ drops messages that go round in a loop without a consumer",
 		Why: "A message that would be dead-lettered to a queue in which it died before is dropped, unless a consumer has " +
 			"rejected it since. In a loop of queues that is what happens to a message that expires, is dropped for length, " +
@@ -208,7 +208,7 @@ func (x *index) withoutReason(q *queue, reason route.Reason) []Fix {
 
 func endlessRetries() check {
 	return check{Rule{
-		ID: "retries-forever", Severity: Warning,
+		ID: "retries-forever", Severity: Warning, Group: groupRetries,
 		Title: "Failed messages are retried without end",
 		Why: "The dead letters of the queue wait in a queue with a TTL and return. Nothing on the broker ends the loop: a " +
 			"message that can never be processed goes round forever, unless its consumer counts the attempts.",
@@ -254,7 +254,7 @@ func retryStarves() check {
 	defs := strings.Replace(shared, `"direct", "durable": true}`,
 		`"direct", "durable": true}, {"name": "back", "type": "fanout", "durable": true}`, 1)
 	return check{Rule{
-		ID: "retry-queue-starves", Severity: Warning,
+		ID: "retry-queue-starves", Severity: Warning, Group: groupRetries,
 		Title: "A full queue holds up the retries of others",
 		Why: "A retry queue that dead-letters at least once has at most 32 messages on their way. A work queue that is full " +
 			"and refuses messages keeps these 32 places, and the retries of all other queues wait behind them.",

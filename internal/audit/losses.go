@@ -46,7 +46,7 @@ func (x *index) keeping(f Finding, q *queue, limits ...string) Finding {
 
 func expiresIntoNothing() check {
 	return check{Rule{
-		ID: "expires-into-nothing", Severity: Warning,
+		ID: "expires-into-nothing", Severity: Warning, Group: groupLost,
 		Title: "Messages that expire are lost",
 		Why: "The queue has a TTL and no dead-letter exchange. A message that no consumer takes in time is deleted. That may " +
 			"be meant, for messages that are worth nothing when they are late.",
@@ -68,7 +68,7 @@ func expiresIntoNothing() check {
 
 func overflowsIntoNothing() check {
 	return check{Rule{
-		ID: "overflows-into-nothing", Severity: Warning,
+		ID: "overflows-into-nothing", Severity: Warning, Group: groupLost,
 		Title: "A full queue loses its oldest messages",
 		Why: "The queue has a length limit, drops its oldest message when it is full, and has no dead-letter exchange. " +
 			"That may be meant, for messages of which only the newest count.",
@@ -88,7 +88,7 @@ func overflowsIntoNothing() check {
 
 func deliveryLimitIntoNothing() check {
 	return check{Rule{
-		ID: "delivery-limit-into-nothing", Severity: Error,
+		ID: "delivery-limit-into-nothing", Severity: Error, Group: groupLost,
 		Title: "Messages that are returned too often are lost",
 		Why: "A quorum queue counts how often a message is returned, and gives it up beyond its delivery limit; since 4.3 it " +
 			"does not count basic.nack. Since 4.0 the limit is 20 where none is set. Without a dead-letter exchange the message is dropped: crashing consumers, " +
@@ -136,7 +136,7 @@ func (q *queue) unsupportedOverflow() bool {
 
 func overflowNotSupported() check {
 	return check{Rule{
-		ID: "overflow-not-supported", Severity: Error,
+		ID: "overflow-not-supported", Severity: Error, Group: groupLost,
 		Title: "A quorum queue takes reject-publish-dlx for drop-head",
 		Why: "Quorum queues do not know the overflow reject-publish-dlx. RabbitMQ accepts the argument, and uses drop-head: " +
 			"a full queue drops its oldest message instead of refusing the newest one.",
@@ -163,7 +163,7 @@ func overflowNotSupported() check {
 
 func minusOneBefore4() check {
 	return check{Rule{
-		ID: "limit-minus-one-on-3x", Severity: Error,
+		ID: "limit-minus-one-on-3x", Severity: Error, Group: groupNoEffect,
 		Title: "The delivery limit -1 is 0 before 4.0",
 		Why: "Since 4.0 the delivery limit -1 means none. RabbitMQ 3.x reads it as 0, and gives up a message at its first " +
 			"return. Where the version is not known, the rule is a note.",
@@ -197,7 +197,7 @@ func minusOneBefore4() check {
 
 func noDeadLettering() check {
 	return check{Rule{
-		ID: "no-dead-lettering", Severity: Note,
+		ID: "no-dead-lettering", Severity: Note, Group: groupLost,
 		Title: "Rejected messages are lost",
 		Why: "The queue has no dead-letter exchange. A message that a consumer rejects without requeue is deleted. Consumers " +
 			"that never reject lose nothing.",

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -52,67 +51,23 @@ func (f Finding) Place() string {
 	}
 }
 
-// group is a consequence that several rules are about.
-type group struct {
-	title string
-	rules []string
-}
+// Group is the consequence that a rule is about, as reports have it for a title.
+type Group string
 
-// resultGroups are the consequences, the worst first. A rule is in one of them.
-func resultGroups() []group {
-	return []group{
-		{"Failed messages are lost", []string{
-			"dead-letter-exchange-missing", "dead-letter-queue-missing", "dead-letter-unrouted", "dead-letter-partly-unrouted",
-			"dead-letter-key-without-exchange", "expires-into-nothing", "overflows-into-nothing",
-			"delivery-limit-into-nothing", "overflow-not-supported", "at-least-once-not-in-effect",
-			"dead-letters-at-most-once", "no-dead-lettering",
-			"consumer-acks-automatically",
-		}},
-		{"Dead letters are not kept", []string{
-			"dead-letter-queue-expires", "dead-letter-queue-deleted", "dead-letter-queue-drops",
-			"dead-letter-queue-delivery-limit", "dead-letter-queue-dead-letters", "policy-catches-dead-letter-queue",
-			"dead-letter-queue-not-durable", "dead-letter-queue-refuses", "dead-letter-queue-shared",
-			"dead-letters-growing", "oldest-dead-letter",
-		}},
-		{"RabbitMQ drops retries, or they never end", []string{
-			"cycle-cut", "dead-letters-to-itself", "retries-forever", "retry-queue-starves",
-			"retry-queue-returns-nothing", "waiting-queue-deleted",
-		}},
-		{"Published messages are lost or arrive elsewhere", []string{
-			"alternate-exchange-missing", "alternate-exchange-unrouted", "no-alternate-exchange", "exchange-unbound",
-			"queue-unbound", "binding-dangling",
-			"wildcard-on-direct", "headers-binding-empty", "key-on-fanout", "not-durable", "no-consumers",
-			"queue-without-leader", "delayed-plugin",
-		}},
-		{"Policies and arguments do not do what they say", []string{
-			"policies-tie", "policy-shadowed", "policy-overruled-by-argument", "policy-matches-nothing",
-			"policy-not-in-effect", "policy-passed-over", "argument-unknown", "delayed-retry-disregarded",
-			"limit-minus-one-on-3x",
-		}},
-		{"RabbitMQ refuses or changes the definitions", []string{
-			"mirroring-policy", "type-without-argument", "field-missing", "defined-twice", "argument-refused",
-			"policy-refused", "topic-key-refused",
-			"exchange-left-out",
-		}},
-		{"Another line of RabbitMQ changes or drops something", []string{
-			"upgrade-transient-queue", "upgrade-delivery-limit", "upgrade-consumer-timeout", "upgrade-lazy-mode",
-			"upgrade-storage-version", "upgrade-priorities",
-		}},
-		{"A migration or a run of the desk left something", []string{
-			"migration-unfinished", "legacy-still-bound", "desk-run-unfinished", "desk-messages-parked",
-		}},
+const (
+	groupLost      Group = "Failed messages are lost"
+	groupNotKept   Group = "Dead letters are not kept"
+	groupRetries   Group = "RabbitMQ drops retries, or they never end"
+	groupPublished Group = "Published messages are lost or arrive elsewhere"
+	groupNoEffect  Group = "Policies and arguments do not do what they say"
+	groupRefused   Group = "RabbitMQ refuses or changes the definitions"
+	groupUpgrade   Group = "Another line of RabbitMQ changes or drops something"
+	groupLeftovers Group = "A migration or a run of the desk left something"
+)
+
+// groups returns all groups, the worst first.
+func groups() []Group {
+	return []Group{
+		groupLost, groupNotKept, groupRetries, groupPublished, groupNoEffect, groupRefused, groupUpgrade, groupLeftovers,
 	}
-}
-
-// otherGroup is the consequence of rules that are in no group.
-const otherGroup = "Other"
-
-// groupOf returns the index of a rule's consequence, and its title.
-func groupOf(rule string) (int, string) {
-	groups := resultGroups()
-	i := slices.IndexFunc(groups, func(g group) bool { return slices.Contains(g.rules, rule) })
-	if i < 0 {
-		return len(groups), otherGroup
-	}
-	return i, groups[i].title
 }

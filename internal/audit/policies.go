@@ -33,7 +33,7 @@ const deadLetterPolicy = `{"name": "dlq", "pattern": %q, "apply-to": "queues", "
 
 func policyCatchesKeeper() check {
 	return check{Rule{
-		ID: "policy-catches-dead-letter-queue", Severity: Error,
+		ID: "policy-catches-dead-letter-queue", Severity: Error, Group: groupNotKept,
 		Title: "The policy for dead-lettering also applies to the dead-letter queue",
 		Why: "The pattern of the policy matches the dead-letter queue too, which then dead-letters to itself or into nothing. " +
 			"If the policy also sets a TTL or a length limit, dead letters expire and are lost. Without, it is a warning: " +
@@ -145,7 +145,7 @@ func (x *index) applying(q *queue, list []topology.Policy) []topology.Policy {
 
 func policyShadowed() check {
 	return check{Rule{
-		ID: "policy-shadowed", Severity: Warning,
+		ID: "policy-shadowed", Severity: Warning, Group: groupNoEffect,
 		Title: "A policy is not in effect where another one has a higher priority",
 		Why: "Policies do not merge: only the one with the highest priority applies to a queue, with its keys alone. The keys " +
 			"of the others have no effect there. Without keys that decide about messages, it is a note.",
@@ -210,7 +210,7 @@ func merged(top, p topology.Policy, keys []string) topology.Policy {
 
 func policyPassedOver() check {
 	return check{Rule{
-		ID: "policy-passed-over", Severity: Error,
+		ID: "policy-passed-over", Severity: Error, Group: groupNoEffect,
 		Title: "A policy does not apply to a queue because of one of its keys",
 		Why: "RabbitMQ passes over a policy with a key that the type of the queue does not know, whatever else the policy " +
 			"sets. Classic queues do not know delivery-limit, dead-letter-strategy, initial-cluster-size, before 4.0 " +
@@ -266,7 +266,7 @@ func separate(p topology.Policy, q *queue, keys []string) topology.Policy {
 
 func policyOverruled() check {
 	return check{Rule{
-		ID: "policy-overruled-by-argument", Severity: Note,
+		ID: "policy-overruled-by-argument", Severity: Note, Group: groupNoEffect,
 		Title: "An argument of the queue overrides the policy",
 		Why: "For the dead-letter exchange, routing key and strategy, the argument of a queue overrides the policy. Of two " +
 			"limits or TTLs the smaller one applies. The value of the policy has no effect.",
@@ -301,7 +301,7 @@ func policyOverruled() check {
 
 func policyMatchesNothing() check {
 	return check{Rule{
-		ID: "policy-matches-nothing", Severity: Note,
+		ID: "policy-matches-nothing", Severity: Note, Group: groupNoEffect,
 		Title: "The policy matches no queue and no exchange",
 		Why: "The pattern may have a mistake, or the queues do not exist yet. A file does not tell which queues services " +
 			"declare when they start.",
@@ -336,7 +336,7 @@ func policyMatchesNothing() check {
 
 func policyRefused() check {
 	return check{Rule{
-		ID: "policy-refused", Severity: Error, Upgrade: Refused,
+		ID: "policy-refused", Severity: Error, Group: groupRefused, Upgrade: Refused,
 		Source: "3.10.8, 4.0.5 and 4.3.6 measured: each key of a policy",
 		Title:  "RabbitMQ refuses the policy because of a key",
 		Why: "RabbitMQ knows the keys of policies and checks their values. A policy with any other key or value is refused, and " +
@@ -381,7 +381,7 @@ func mirroring() check {
 	const ha = `{"queues": [{"name": "billing", "durable": true, "arguments": {}}],
  "policies": [{"name": "ha", "pattern": ".*", "apply-to": "queues", "priority": 0, "definition": {%s}}]}`
 	return check{Rule{
-		ID: "mirroring-policy", Severity: Error, Upgrade: Refused, Source: "4.0.5 and 4.3.6 measured",
+		ID: "mirroring-policy", Severity: Error, Group: groupRefused, Upgrade: Refused, Source: "4.0.5 and 4.3.6 measured",
 		Title: "RabbitMQ 4 refuses mirroring policies",
 		Why: "Classic queue mirroring was removed in 4.0: a policy with ha-mode or another ha- key is refused, and with it the " +
 			"import of the whole file. On 3.x it works, and the rule is a warning, as where the version is not known.",

@@ -131,14 +131,19 @@ type resultGroup struct {
 // the worst rules first, then those with the most findings. Those of lower severity than most
 // are left out.
 func (r Result) grouped(lowest Severity) []resultGroup {
-	groups := make([]resultGroup, len(resultGroups())+1)
+	of := map[string]Group{}
+	for _, rule := range Rules() {
+		of[rule.ID] = rule.Group
+	}
+	order := groups()
+	groups := make([]resultGroup, len(order))
 	for _, f := range r.Findings {
 		if f.Severity.rank() > lowest.rank() {
 			continue
 		}
-		i, title := groupOf(f.Rule)
+		i := slices.Index(order, of[f.Rule])
 		g := &groups[i]
-		g.title = title
+		g.title = string(order[i])
 		at := slices.IndexFunc(g.rules, func(s ruleFindings) bool { return s.rule == f.Rule && s.severity == f.Severity })
 		if at < 0 {
 			g.rules = append(g.rules, ruleFindings{rule: f.Rule, severity: f.Severity})

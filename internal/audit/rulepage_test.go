@@ -104,11 +104,10 @@ func describeLive(l topology.Live) []string {
 func RuleIndexMarkdown() string {
 	var b strings.Builder
 	b.WriteString("# Rules of dlxctl audit\n\n`make golden` writes these pages from the rules; a test keeps both equal. How to use the\naudit: [audit.md](../audit.md).\n")
-	groups := append(resultGroups(), group{title: otherGroup})
-	for i, g := range groups {
-		head := fmt.Sprintf("\n## %s\n\n| rule | severity | what is wrong |\n| --- | --- | --- |\n", g.title)
+	for _, g := range groups() {
+		head := fmt.Sprintf("\n## %s\n\n| rule | severity | what is wrong |\n| --- | --- | --- |\n", g)
 		for _, r := range Rules() {
-			if at, _ := groupOf(r.ID); at != i {
+			if r.Group != g {
 				continue
 			}
 			fmt.Fprintf(&b, "%s| [%s](%s.md) | %s | %s%s |\n", head, r.ID, r.ID, r.Severity, text.EscapeMarkdown(r.Title),

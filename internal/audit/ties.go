@@ -14,7 +14,7 @@ import (
 
 func policiesTie() check {
 	return check{Rule{
-		ID: "policies-tie", Severity: Error,
+		ID: "policies-tie", Severity: Error, Group: groupNoEffect,
 		Title: "Two policies of one priority match the same queue",
 		Why: "RabbitMQ applies one policy to a queue. Between policies of the same priority it chooses as it likes, and may " +
 			"choose another one after a restart. Where they differ only in how messages are stored, it is a warning.",

@@ -70,7 +70,7 @@ func upgradeChecks() []check {
 
 func transientQueue() check {
 	return check{Rule{
-		ID: "upgrade-transient-queue", Severity: Error, Upgrade: Refused, For: true,
+		ID: "upgrade-transient-queue", Severity: Error, Group: groupUpgrade, Upgrade: Refused, For: true,
 		Source: "release notes of RabbitMQ 4.3.0; 4.3.6 measured, with the feature denied and as it is installed",
 		Title:  "RabbitMQ 4.3 may refuse queues that are neither durable nor exclusive",
 		Why: "The deprecated feature transient_nonexcl_queues is denied by default since 4.3.0, and the package of 4.3.6 that " +
@@ -109,7 +109,7 @@ func (q *queue) only(others ...string) bool {
 
 func lazyMode() check {
 	return check{Rule{
-		ID: "upgrade-lazy-mode", Severity: Note, Upgrade: Dropped, For: true,
+		ID: "upgrade-lazy-mode", Severity: Note, Group: groupUpgrade, Upgrade: Dropped, For: true,
 		Source: "documentation of lazy queues (ignored since 3.12); 4.0.5 and 4.3.6 measured: accepted",
 		Title:  "The lazy mode of a queue has no effect any more",
 		Why: "RabbitMQ accepts x-queue-mode and the key queue-mode, and ignores both: since 3.12 every classic queue writes to " +
@@ -132,7 +132,7 @@ func lazyMode() check {
 
 func storageVersion() check {
 	return check{Rule{
-		ID: "upgrade-storage-version", Severity: Note, Upgrade: Changed, For: true,
+		ID: "upgrade-storage-version", Severity: Note, Group: groupUpgrade, Upgrade: Changed, For: true,
 		Source: "release notes of RabbitMQ 4.3.0; 4.0.5 and 4.3.6 measured: storage_version 2, with the key 1 too",
 		Title:  "A classic queue is stored in version 2",
 		Why: "RabbitMQ 3 stores classic queues in version 1, if x-queue-version or the key queue-version does not say 2. A node " +
@@ -162,7 +162,7 @@ func storageVersion() check {
 func defaultDeliveryLimit() check {
 	const dlx = `, "x-dead-letter-exchange": "dlx"`
 	return check{Rule{
-		ID: "upgrade-delivery-limit", Severity: Warning, Upgrade: Changed, For: true,
+		ID: "upgrade-delivery-limit", Severity: Warning, Group: groupUpgrade, Upgrade: Changed, For: true,
 		Source: "release notes of RabbitMQ 4.0.1; 3.10.8 (none), 4.0.5 and 4.3.6 (20) measured",
 		Title:  "A quorum queue gets a delivery limit of 20",
 		Why: "Before 4.0 a quorum queue without x-delivery-limit returns a message without end. Since 4.0 it gives a message up " +
@@ -197,7 +197,7 @@ func classicConsumerTimeout() check {
 	const policies = `{"queues": [{"name": "billing", "durable": true, "arguments": {%s}}],
  "policies": [{"name": "slow", "pattern": "^billing$", "apply-to": "queues", "priority": 0, "definition": {"consumer-timeout": 3600000}}]}`
 	return check{Rule{
-		ID: "upgrade-consumer-timeout", Severity: Note, Upgrade: Dropped, For: true,
+		ID: "upgrade-consumer-timeout", Severity: Note, Group: groupUpgrade, Upgrade: Dropped, For: true,
 		Source: "release notes of RabbitMQ 4.3.0; 4.3.6 measured: the key is accepted, the argument is for quorum queues",
 		Title:  "Consumers of a classic queue have no timeout any more",
 		Why: "Since 4.3 a quorum queue takes back a message that a consumer has not acknowledged in time, and keeps the channel " +
@@ -222,7 +222,7 @@ func classicConsumerTimeout() check {
 
 func messagePriorities() check {
 	return check{Rule{
-		ID: "upgrade-priorities", Severity: Note, Upgrade: Changed, For: true,
+		ID: "upgrade-priorities", Severity: Note, Group: groupUpgrade, Upgrade: Changed, For: true,
 		Source: "release notes of RabbitMQ 4.0.1 and 4.3.0; 4.0.5 and 4.3.6 measured",
 		Title:  "A quorum queue follows the priorities of messages",
 		Why: "Before 4.0 a quorum queue ignores the priority of a message. Since 4.0 it delivers messages with a priority over 4 " +
