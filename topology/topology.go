@@ -158,6 +158,23 @@ type Exchange struct {
 	Label
 }
 
+// BuiltInExchanges returns the exchanges that every virtual host has, by name, without the default
+// exchange and [TraceExchange].
+func BuiltInExchanges() []Exchange {
+	return []Exchange{
+		{Name: "amq.direct", Type: Direct, Durable: true},
+		{Name: "amq.fanout", Type: Fanout, Durable: true},
+		{Name: "amq.headers", Type: Headers, Durable: true},
+		{Name: "amq.match", Type: Headers, Durable: true},
+		{Name: "amq.topic", Type: Topic, Durable: true},
+	}
+}
+
+// TraceExchange returns the exchange of every virtual host that only RabbitMQ publishes to.
+func TraceExchange() Exchange {
+	return Exchange{Name: "amq.rabbitmq.trace", Type: Topic, Durable: true, Internal: true}
+}
+
 // Queue is a queue. Its identity is Name. Its type is always in
 // Arguments["x-queue-type"]: a queue that was read from a broker gets the argument from
 // the type that the broker reports.

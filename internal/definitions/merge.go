@@ -220,14 +220,7 @@ func (h *host) inEffect() (queues, exchanges map[string]string) {
 
 // predefined adds the exchanges that every virtual host has and exports leave out.
 func (h *host) predefined() {
-	for _, x := range []topology.Exchange{
-		{Name: "amq.direct", Type: topology.Direct, Durable: true},
-		{Name: "amq.fanout", Type: topology.Fanout, Durable: true},
-		{Name: "amq.headers", Type: topology.Headers, Durable: true},
-		{Name: "amq.match", Type: topology.Headers, Durable: true},
-		{Name: "amq.rabbitmq.trace", Type: topology.Topic, Durable: true, Internal: true},
-		{Name: "amq.topic", Type: topology.Topic, Durable: true},
-	} {
+	for _, x := range append(topology.BuiltInExchanges(), topology.TraceExchange()) {
 		if h.objects[x.ID()] == nil {
 			h.objects[x.ID()] = &entry{object: x}
 			h.order = append(h.order, x.ID())

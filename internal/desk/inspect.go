@@ -37,14 +37,11 @@ type routing struct {
 }
 
 func newRouting(state topology.State) routing {
-	r := routing{
-		router: route.New(state), byKey: map[string]bool{"amq.direct": true, "amq.topic": true, "amq.fanout": true},
-		direct: map[string]string{},
-	}
+	r := routing{router: route.New(state), byKey: map[string]bool{}, direct: map[string]string{}}
 	for _, q := range state.Have.Queues {
 		r.direct[queueHash(q.Name)] = q.Name
 	}
-	for _, e := range state.Have.Exchanges {
+	for _, e := range slices.Concat(topology.BuiltInExchanges(), state.Have.Exchanges) {
 		r.byKey[e.Name] = slices.Contains([]string{topology.Direct, topology.Topic, topology.Fanout}, e.Type)
 	}
 	return r

@@ -49,7 +49,7 @@ func choose(state topology.State, o Options) view {
 	v.policies = v.survey.Policies
 	v.delays = v.handDelays()
 	c := chooser{view: &v, exchanges: map[string]topology.Exchange{}}
-	for _, e := range slices.Concat(state.Have.Exchanges, missingBuiltIn(state)) {
+	for _, e := range slices.Concat(topology.BuiltInExchanges(), state.Have.Exchanges) {
 		c.exchanges[e.Name] = e
 	}
 	c.chooseQueues()
@@ -74,21 +74,6 @@ func bindingsInto(state topology.State) map[topology.Key][]topology.Binding {
 		}
 		key := topology.Key{Kind: topology.Kind(b.DestinationType), Name: b.Destination}
 		out[key] = append(out[key], b)
-	}
-	return out
-}
-
-// missingBuiltIn returns the exchanges that every virtual host has, and that a definitions file
-// leaves out.
-func missingBuiltIn(state topology.State) []topology.Exchange {
-	var out []topology.Exchange
-	for name, kind := range map[string]string{
-		"amq.direct": topology.Direct, "amq.fanout": topology.Fanout, "amq.topic": topology.Topic,
-		"amq.headers": topology.Headers, "amq.match": topology.Headers,
-	} {
-		if !slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == name }) {
-			out = append(out, topology.Exchange{Name: name, Type: kind, Durable: true})
-		}
 	}
 	return out
 }

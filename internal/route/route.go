@@ -88,15 +88,8 @@ func (x *exchange) setAlternate(policies *policy.Set) {
 // builtIn returns the exchanges that every virtual host has. The default exchange has a binding
 // for each queue; the router does not store them.
 func builtIn() []topology.Exchange {
-	return []topology.Exchange{
-		{Name: "", Type: topology.Direct, Durable: true},
-		{Name: "amq.direct", Type: topology.Direct, Durable: true},
-		{Name: "amq.fanout", Type: topology.Fanout, Durable: true},
-		{Name: "amq.topic", Type: topology.Topic, Durable: true},
-		{Name: "amq.headers", Type: topology.Headers, Durable: true},
-		{Name: "amq.match", Type: topology.Headers, Durable: true},
-		{Name: "amq.rabbitmq.trace", Type: topology.Topic, Durable: true, Internal: true},
-	}
+	return append(topology.BuiltInExchanges(), topology.TraceExchange(),
+		topology.Exchange{Type: topology.Direct, Durable: true})
 }
 
 // Reachable returns all queues that some message could reach from an exchange, whatever its keys

@@ -132,11 +132,8 @@ func typed(have topology.Topology) topology.Topology {
 }
 
 func (s *Survey) addExchanges() {
-	for name, kind := range map[string]string{
-		"": topology.Direct, "amq.direct": topology.Direct, "amq.fanout": topology.Fanout,
-		"amq.topic": topology.Topic, "amq.headers": topology.Headers, "amq.match": topology.Headers,
-	} {
-		s.exchanges[name] = &Exchange{Exchange: topology.Exchange{Name: name, Type: kind, Durable: true}, BuiltIn: true}
+	for _, e := range append(topology.BuiltInExchanges(), topology.Exchange{Type: topology.Direct, Durable: true}) {
+		s.exchanges[e.Name] = &Exchange{Exchange: e, BuiltIn: true}
 	}
 	for _, e := range s.State.Have.Exchanges {
 		if s.exchanges[e.Name] == nil {

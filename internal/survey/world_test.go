@@ -49,13 +49,7 @@ func newWorld(state topology.State) *world {
 		router: route.New(state), have: state.Have, exchanges: map[string]topology.Exchange{},
 		failed: map[string]*failure{}, seen: map[arrival]bool{},
 	}
-	for name, kind := range map[string]string{
-		"amq.direct": topology.Direct, "amq.fanout": topology.Fanout, "amq.topic": topology.Topic,
-		"amq.headers": topology.Headers, "amq.match": topology.Headers,
-	} {
-		w.exchanges[name] = topology.Exchange{Name: name, Type: kind}
-	}
-	for _, e := range state.Have.Exchanges {
+	for _, e := range slices.Concat(topology.BuiltInExchanges(), state.Have.Exchanges) {
 		w.exchanges[e.Name] = e
 	}
 	w.setKeys()

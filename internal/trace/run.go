@@ -61,17 +61,13 @@ type backoff struct {
 func newTracer(in Input) *tracer {
 	t := &tracer{
 		in: in, router: route.New(in.State), queues: map[string]topology.Queue{},
-		exchangeTypes: map[string]string{
-			"": topology.Direct, "amq.direct": topology.Direct, "amq.fanout": topology.Fanout,
-			"amq.topic": topology.Topic, "amq.headers": topology.Headers, "amq.match": topology.Headers,
-		},
-		roles: map[string]topology.Role{}, backoffs: map[string]backoff{},
-		natives: map[string]bool{}, policies: policy.All(in.State),
+		exchangeTypes: map[string]string{"": topology.Direct}, roles: map[string]topology.Role{},
+		backoffs: map[string]backoff{}, natives: map[string]bool{}, policies: policy.All(in.State),
 	}
 	for _, q := range in.State.Have.Queues {
 		t.queues[q.Name] = q
 	}
-	for _, e := range in.State.Have.Exchanges {
+	for _, e := range slices.Concat(topology.BuiltInExchanges(), in.State.Have.Exchanges) {
 		t.exchangeTypes[e.Name] = e.Type
 	}
 	exists := func(queue string) bool { _, ok := t.queues[queue]; return ok }
