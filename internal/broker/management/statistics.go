@@ -24,7 +24,7 @@ type statistic struct {
 	// NextDue is when the first message that a quorum queue of 4.3 delays is due, in milliseconds. It
 	// is missing where there is none.
 	NextDue any `json:"next_delayed_at"`
-	// The others are read by Deliveries only.
+	// The others are read by Deliveries and Traffic only.
 	VHost    string          `json:"vhost"`
 	Messages int64           `json:"messages"`
 	Traffic  json.RawMessage `json:"message_stats"` // an empty list, if there is none

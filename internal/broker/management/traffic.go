@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -22,13 +21,6 @@ type sample struct {
 	Time  int64 `json:"timestamp"` // in milliseconds, of the broker's clock
 }
 
-// trafficOf is what the statistics of a queue tell of its deliveries. Without any, Stats is absent
-// or an empty list.
-type trafficOf struct {
-	Name  string          `json:"name"`
-	Stats json.RawMessage `json:"message_stats"`
-}
-
 // Traffic reads how many messages of these queues were delivered and acknowledged in the time
 // within, in steps, which must be 5 seconds or a multiple. The broker has samples of 5 seconds for
 // 10 minutes, and of a minute for an hour. The last step may have begun a step ago; it ends now. A
@@ -40,38 +32,21 @@ func (m *Client) Traffic(ctx context.Context, queues []string, within, step time
 	query := "?columns=name,message_stats.deliver_get,message_stats.redeliver,message_stats.ack," +
 		"message_stats.deliver_get_details.samples,message_stats.redeliver_details.samples,message_stats.ack_details.samples" +
 		"&msg_rates_age=" + strconv.Itoa(int(within.Seconds())) + "&msg_rates_incr=" + strconv.Itoa(int(step.Seconds()))
-	var list []trafficOf
-	var reads []func() error
-	rows := make([]trafficOf, len(queues))
-	path := "queues/" + url.PathEscape(m.vhost)
-	if len(queues) > fewQueues || slices.ContainsFunc(queues, unaddressable) {
-		reads = append(reads, func() error { return m.get(ctx, &list, path+query) })
-	} else {
-		for i, name := range queues {
-			reads = append(reads, func() error {
-				err := m.get(ctx, &rows[i], path+"/"+url.PathEscape(name)+query)
-				// It was deleted meanwhile: the broker gives the same answer for both.
-				if isGone(err) {
-					return nil
-				}
-				return err
-			})
-		}
-	}
-	if err := together(reads); err != nil {
+	list, err := m.statistics(ctx, queues, fewQueues, query)
+	if err != nil {
 		return nil, err
 	}
 	out := map[string]topology.Traffic{}
-	for _, row := range slices.Concat(list, rows) {
-		if n, known := row.traffic(); known && slices.Contains(queues, row.Name) {
-			out[row.Name] = n
+	for _, q := range list {
+		if n, known := q.traffic(); known && slices.Contains(queues, q.Name) {
+			out[q.Name] = n
 		}
 	}
 	return out, nil
 }
 
 // traffic returns what was counted since the oldest sample.
-func (r trafficOf) traffic() (topology.Traffic, bool) {
+func (s statistic) traffic() (topology.Traffic, bool) {
 	var stats struct {
 		Delivered       int64   `json:"deliver_get"`
 		Redelivered     int64   `json:"redeliver"`
@@ -80,7 +55,7 @@ func (r trafficOf) traffic() (topology.Traffic, bool) {
 		RedeliveredThen counter `json:"redeliver_details"`
 		AckedThen       counter `json:"ack_details"`
 	}
-	if json.Unmarshal(r.Stats, &stats) != nil {
+	if json.Unmarshal(s.Traffic, &stats) != nil {
 		return topology.Traffic{}, false
 	}
 	delivered, from := stats.DeliveredThen.since(stats.Delivered)
