@@ -3,7 +3,6 @@ package desk
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -131,13 +130,6 @@ func (d *Desk) LookIn(
 	ctx context.Context, state topology.State, queue string, o LookOptions, visit func(deadletter.Message) error,
 ) (Looked, error) {
 	return d.lookIn(ctx, state, queue, o, visit)
-}
-
-// TellsApart reports whether a run with that list, as JSON, tells two messages apart.
-func TellsApart(list string, one, other amqp091.Delivery) (bool, error) {
-	var m manifest
-	err := json.Unmarshal([]byte(list), &m)
-	return m.of(one) != m.of(other), err
 }
 
 // TargetQueue is what a target queue of a run has at a time: in Ready, or left of a batch.

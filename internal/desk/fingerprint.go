@@ -42,23 +42,9 @@ func (k runKey) of(d deadletter.Digest) (f fingerprint) {
 	return f
 }
 
-// digests are those of a message of which the form of the fingerprint is not known yet.
-type digests struct{ content, whole deadletter.Digest }
-
-// digestsOf returns the digests of a message as it is in its queue.
-func digestsOf(d amqp091.Delivery) digests {
-	content := deadletter.DigestOf(d)
-	return digests{content, content.Whole(d)}
-}
-
 // of returns the fingerprint of a message as it is in its queue.
-func (m *manifest) of(d amqp091.Delivery) fingerprint { return m.ofDigests(digestsOf(d)) }
-
-func (m *manifest) ofDigests(d digests) fingerprint {
-	if m.Whole {
-		return m.Key.of(d.whole)
-	}
-	return m.Key.of(d.content)
+func (m *manifest) of(d amqp091.Delivery) fingerprint {
+	return m.Key.of(deadletter.DigestOf(d).Whole(d))
 }
 
 // reader returns what makes views of messages.

@@ -43,7 +43,7 @@ func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, found := d.known(), map[digests]uint32{} // the key may be behind the messages
+	known, found := d.known(), map[deadletter.Digest]uint32{} // the key may be behind the messages
 	h := conn.Holder(hold, amqp.HolderOptions{Messages: ready})
 	err = h.Take(ctx, func(m amqp.Held) error {
 		if isRecord(run, m.Delivery) {
@@ -52,7 +52,7 @@ func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
 		c.messages++
 		c.bytes += int64(len(m.Body))
 		was := fromHold(m.Delivery)
-		found[digestsOf(was)]++
+		found[deadletter.DigestOf(was).Whole(was)]++
 		from, _ := m.Headers[headerQueue].(string)
 		c.queues[from]++
 		c.origins[parkedFrom(was)]++
@@ -60,7 +60,7 @@ func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
 		return nil
 	})
 	for of, n := range found {
-		c.prints[c.manifest.ofDigests(of)] += n
+		c.prints[c.manifest.Key.of(of)] += n
 	}
 	for _, step := range []string{recordSending, recordSent, recordReturning} {
 		if d.hasStep(run, step) && c.records != nil {

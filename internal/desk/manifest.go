@@ -83,10 +83,8 @@ type manifest struct {
 	// Through are the exchanges that a person has named, or that publishers had used.
 	Through []string `json:",omitempty"`
 
-	// Key is that of the fingerprints. Whole reports that they tell all properties apart: those of a
-	// run that an earlier release began do not.
+	// Key is that of the fingerprints.
 	Key    runKey
-	Whole  bool `json:",omitempty"`
 	wanted map[fingerprint]entry
 	// back makes the run give back what its hold has, in place of its action.
 	back bool

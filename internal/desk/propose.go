@@ -156,14 +156,15 @@ func (d *Desk) newChoice(r Request) (*choice, error) {
 func (c *choice) visit(m deadletter.Message) error {
 	was := c.desk.fromParked(m.Delivery, c.request.Queue)
 	facts := deadletter.Read(was, c.request.Queue, c.known)
-	of := digestsOf(m.Delivery)
-	key := c.key.of(of.whole)
+	content := deadletter.DigestOf(m.Delivery)
+	whole := content.Whole(m.Delivery)
+	key := c.key.of(whole)
 	e := c.entries[key]
 	e.present++
 	c.ranks[m.Delivery.Priority] = true
 	e.dated = isDated(was, facts)
 	defer func() { c.entries[key] = e }()
-	if !c.named.has(m, of.content) {
+	if !c.named.has(m, content) {
 		return nil
 	}
 	wanted, err := c.wants(m, facts)
@@ -192,7 +193,7 @@ func (c *choice) visit(m deadletter.Message) error {
 	}
 	c.changes(facts, original)
 	if c.kind.Edits && c.edited == nil {
-		return c.edit(of.whole, original)
+		return c.edit(whole, original)
 	}
 	return nil
 }
@@ -540,7 +541,7 @@ func (c *choice) manifest(p *Proposal, state topology.State, echo []string) mani
 			Forever: r.Forever, Keep: r.Keep,
 		},
 		Consumers:   p.Looked.consumers,
-		KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, Whole: true, wanted: c.entries, edited: c.edited,
+		KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
 		Partial: p.Looked.Missed != "", Goes: map[string]int{}, Bytes: c.bytes, Allow: c.desk.Allow, Echo: echo,
 		ChosenBy: r.criteria(), NewKey: r.Key,
 	}

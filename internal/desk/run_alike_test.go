@@ -100,16 +100,3 @@ func TestARunTakesNoMessageWithTheSameHandle(t *testing.T) {
 		}
 	}
 }
-
-// A run that an earlier release began is resumed with the fingerprints of its list.
-func TestAnEarlierListIsRead(t *testing.T) {
-	t.Parallel()
-	m := amqp091.Delivery{MessageId: "1", RoutingKey: "a"}
-	other := m
-	other.RoutingKey = "b"
-	for list, apart := range map[string]bool{`{"Key":"c2VjcmV0"}`: false, `{"Key":"c2VjcmV0","Whole":true}`: true} {
-		if got, err := desk.TellsApart(list, m, other); err != nil || got != apart {
-			t.Errorf("%s tells them apart: %t, %v", list, got, err)
-		}
-	}
-}
