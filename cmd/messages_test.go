@@ -122,13 +122,13 @@ func TestRedactors(t *testing.T) {
 		"":        `map[iban:[masked] mail:[masked] name:[masked]]`,
 		"other":   `map[iban:[masked] mail:[masked] name:[masked]]`,
 	} {
-		doc := of(queue).Document(d.Decode(decode.Input{Body: []byte(body)}))
+		doc := of(queue).Begin(nil).Document(d.Decode(decode.Input{Body: []byte(body)}))
 		tree, _ := doc.Value.(map[string]any)
 		if got := "map[iban:" + asText(tree["iban"]) + " mail:" + asText(tree["mail"]) + " " +
 			"name:" + asText(tree["name"]) + "]"; got != want {
 			t.Errorf("a message of %q is %s, want %s", queue, got, want)
 		}
-		if h := of(queue).Headers(map[string]any{"Token": "x"}); h["Token"] != redact.Mask {
+		if h := of(queue).Begin(nil).Headers(map[string]any{"Token": "x"}); h["Token"] != redact.Mask {
 			t.Errorf("a header of a message of %q is %v", queue, h["Token"])
 		}
 	}
@@ -138,7 +138,7 @@ func TestRedactors(t *testing.T) {
 		t.Errorf("a wrong --redact gives %v", err)
 	}
 	hidden, err := (&messageFlags{redact: []string{"bodies"}}).redactors(topology.Compiled{})
-	if err != nil || hidden("x").Document(decode.Document{Text: "x"}).Text != redact.Mask {
+	if err != nil || hidden("x").Begin(nil).Document(decode.Document{Text: "x"}).Text != redact.Mask {
 		t.Errorf("--redact bodies shows a body (%v)", err)
 	}
 }

@@ -111,11 +111,6 @@ const DelaysNothing = "disabled"
 // DelayedRetry returns which returned messages a queue of RabbitMQ 4.3 withholds, and the least
 // time for which it does. It reports false if it withholds none. The type of a policy counts before
 // that of an argument (rabbit_quorum_queue.erl), and one without a minimum delays nothing.
-func DelayedRetry(state topology.State, q topology.Queue) (kind string, least time.Duration, ok bool) {
-	return All(state).DelayedRetry(q)
-}
-
-// DelayedRetry is [DelayedRetry] with the policies of the set.
 func (s *Set) DelayedRetry(q topology.Queue) (kind string, least time.Duration, ok bool) {
 	if !s.state.AtLeast(4, 3) || q.Type() != topology.Quorum {
 		return "", 0, false

@@ -81,7 +81,7 @@ func TestTheEnvelopeOfATextIsMasked(t *testing.T) {
 	var d decode.Decoder
 	doc := d.Decode(decode.Input{Body: []byte(`{"specversion":"1.0","type":"t","source":"s","id":"1",` +
 		`"subject":"ann@example.com","datacontenttype":"text/plain","data_base64":"aGVsbG8gd29ybGQ="}`)})
-	doc = redactor(t, redact.Rules{Types: []string{"email"}}).Document(doc)
+	doc = redactor(t, redact.Rules{Types: []string{"email"}}).Begin(nil).Document(doc)
 	if doc.Text != "hello world" || strings.Contains(fmt.Sprintf("%+v", doc), "ann@") {
 		t.Errorf("%+v", doc)
 	}

@@ -69,15 +69,6 @@ func (r *Redactor) nothing() bool {
 	return r == nil || len(r.body)+len(r.headers)+len(r.find) == 0 && !r.hide
 }
 
-// Document returns a copy of a decoded body with values masked, its Text included.
-func (r *Redactor) Document(d decode.Document) decode.Document { return r.Begin(nil).Document(d) }
-
-// Headers returns a copy of headers with values masked.
-func (r *Redactor) Headers(h map[string]any) map[string]any { return r.Begin(nil).Headers(h) }
-
-// Text returns a text, such as an error or a routing key, with values of Types masked.
-func (r *Redactor) Text(s string) string { return r.Begin(nil).Text(s) }
-
 // Begin begins with a message that has these headers. Document is called next, then Headers,
 // then Text, since each masks what those before it found.
 func (r *Redactor) Begin(headers map[string]any) *Pass {

@@ -128,7 +128,7 @@ func TestPaths(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var d decode.Decoder
-			doc := redactor(t, redact.Rules{Paths: tc.paths}).Document(d.Decode(decode.Input{Body: []byte(tc.body)}))
+			doc := redactor(t, redact.Rules{Paths: tc.paths}).Begin(nil).Document(d.Decode(decode.Input{Body: []byte(tc.body)}))
 			var compact strings.Builder
 			if err := json.NewEncoder(&compact).Encode(json.RawMessage(doc.Text)); err != nil {
 				t.Fatal(err)
@@ -167,7 +167,7 @@ func TestTypes(t *testing.T) {
 		{`{"a":"ann\u0040example.com","b":1}`, "{\n  \"a\": \"[masked]\",\n  \"b\": 1\n}"},
 		{"order A-1 of 2026-11-22T10:00:00Z", "order A-1 of 2026-11-22T10:00:00Z"},
 	} {
-		if got := redactor(t, redact.Rules{Types: all}).Text(tc.text); got != tc.want {
+		if got := redactor(t, redact.Rules{Types: all}).Begin(nil).Text(tc.text); got != tc.want {
 			t.Errorf("Text(%q) = %q, want %q", tc.text, got, tc.want)
 		}
 	}
@@ -198,7 +198,7 @@ func TestHeaders(t *testing.T) {
 		},
 		"note": "[masked]", "raw": "\xff[masked]", "other": []byte{1, 2},
 	}
-	if diff := cmp.Diff(want, r.Headers(in)); diff != "" {
+	if diff := cmp.Diff(want, r.Begin(nil).Headers(in)); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
 	if in["Authorization"] != "Basic QW5uOnNlY3JldA==" {
@@ -256,7 +256,7 @@ func TestHidden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var d decode.Decoder
-			doc := redactor(t, tc.rules).Document(d.Decode(tc.in))
+			doc := redactor(t, tc.rules).Begin(nil).Document(d.Decode(tc.in))
 			if !strings.Contains(doc.Note, tc.note) || doc.Tree || doc.Value != nil || doc.Text != redact.Mask ||
 				strings.Contains(fmt.Sprintf("%+v", doc), secret) {
 				t.Errorf("the document is %+v; its note should say %q", doc, tc.note)
@@ -264,7 +264,7 @@ func TestHidden(t *testing.T) {
 		})
 	}
 	var d decode.Decoder
-	doc := redactor(t, redact.Rules{Paths: []string{"body.2"}}).Document(d.Decode(decode.Input{Body: raw}))
+	doc := redactor(t, redact.Rules{Paths: []string{"body.2"}}).Begin(nil).Document(d.Decode(decode.Input{Body: raw}))
 	if doc.Text != "{\n  \"1\": 1,\n  \"2\": \"[masked]\"\n}" {
 		t.Errorf("a path of field numbers gives\n%s", doc.Text)
 	}
@@ -296,7 +296,7 @@ func TestNew(t *testing.T) {
 	}
 	var none *redact.Redactor
 	doc := decode.Document{Text: "a@b.de"}
-	if got := none.Document(doc); !cmp.Equal(got, doc) || none.Text("a@b.de") != "a@b.de" {
+	if got := none.Begin(nil).Document(doc); !cmp.Equal(got, doc) || none.Begin(nil).Text("a@b.de") != "a@b.de" {
 		t.Error("no redactor masks something")
 	}
 }
@@ -424,7 +424,7 @@ func TestXML(t *testing.T) {
 		"body.order.customer.name": "{\n  \"Customer\": {\n    \"@mail\": \"[masked]\",\n    \"Name\": \"[masked]\"\n  }\n}",
 		"body.order":               `"[masked]"`,
 	} {
-		doc := redactor(t, redact.Rules{Paths: []string{path}, Types: []string{"email"}}).Document(d.Decode(in))
+		doc := redactor(t, redact.Rules{Paths: []string{path}, Types: []string{"email"}}).Begin(nil).Document(d.Decode(in))
 		if doc.Text != want {
 			t.Errorf("with %s the text is\n%s\nwant\n%s", path, doc.Text, want)
 		}
