@@ -24,6 +24,14 @@ func (a Arguments) HasAny(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { _, ok := a[name]; return ok })
 }
 
+// OrEmpty returns a, or an empty table for nil: JSON's null is an error to brokers.
+func (a Arguments) OrEmpty() Arguments {
+	if a == nil {
+		return Arguments{}
+	}
+	return a
+}
+
 // Canonical returns args in canonical form. It fails on a value that no AMQP
 // table can hold.
 func Canonical(args map[string]any) (Arguments, error) {

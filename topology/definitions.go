@@ -26,23 +26,23 @@ func Definitions(t Compiled, vhost string) ([]byte, error) {
 	for _, e := range t.Exchanges {
 		if !e.External {
 			d.Exchanges = append(d.Exchanges, exchangeDefinition{
-				e.Name, vhost, e.Type, e.Durable, e.AutoDelete, e.Internal, table(e.Arguments),
+				e.Name, vhost, e.Type, e.Durable, e.AutoDelete, e.Internal, e.Arguments.OrEmpty(),
 			})
 		}
 	}
 	for _, q := range t.Queues {
 		if !q.External {
-			d.Queues = append(d.Queues, queueDefinition{q.Name, vhost, q.Durable, q.AutoDelete, table(q.Arguments)})
+			d.Queues = append(d.Queues, queueDefinition{q.Name, vhost, q.Durable, q.AutoDelete, q.Arguments.OrEmpty()})
 		}
 	}
 	for _, b := range t.Bindings {
 		d.Bindings = append(d.Bindings, bindingDefinition{
-			b.Source, vhost, b.Destination, b.DestinationType, b.Key, table(b.Arguments),
+			b.Source, vhost, b.Destination, b.DestinationType, b.Key, b.Arguments.OrEmpty(),
 		})
 	}
 	for _, p := range t.Policies {
 		d.Policies = append(d.Policies, policyDefinition{
-			vhost, p.Name, p.Pattern, p.ApplyTo, p.Priority, table(p.Definition),
+			vhost, p.Name, p.Pattern, p.ApplyTo, p.Priority, p.Definition.OrEmpty(),
 		})
 	}
 	var out bytes.Buffer
@@ -93,12 +93,4 @@ type policyDefinition struct {
 	ApplyTo    string    `json:"apply-to"`
 	Priority   int64     `json:"priority"`
 	Definition Arguments `json:"definition"`
-}
-
-// table returns a, or an empty table for nil: JSON's null is an error to brokers.
-func table(a Arguments) Arguments {
-	if a == nil {
-		return Arguments{}
-	}
-	return a
 }

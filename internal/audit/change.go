@@ -126,19 +126,19 @@ func (c Change) Request(vhost string) (Request, bool) {
 		r.Path = apiPath("exchanges", vhost, o.Name)
 		r.Body = map[string]any{
 			"type": o.Type, "durable": o.Durable, "auto_delete": o.AutoDelete, "internal": o.Internal,
-			"arguments": table(o.Arguments),
+			"arguments": o.Arguments.OrEmpty(),
 		}
 	case topology.Queue:
 		r.Path = apiPath("queues", vhost, o.Name)
-		r.Body = map[string]any{"durable": o.Durable, "auto_delete": o.AutoDelete, "arguments": table(o.Arguments)}
+		r.Body = map[string]any{"durable": o.Durable, "auto_delete": o.AutoDelete, "arguments": o.Arguments.OrEmpty()}
 	case topology.Policy:
 		r.Path = apiPath("policies", vhost, o.Name)
 		r.Body = map[string]any{
-			"pattern": o.Pattern, "apply-to": applyTo(o), "priority": o.Priority, "definition": table(o.Definition),
+			"pattern": o.Pattern, "apply-to": applyTo(o), "priority": o.Priority, "definition": o.Definition.OrEmpty(),
 		}
 	case topology.Binding:
 		r.Method, r.Path = "POST", apiPath("bindings", vhost, "e", o.Source, o.DestinationType[:1], o.Destination)
-		r.Body = map[string]any{"routing_key": o.Key, "arguments": table(o.Arguments)}
+		r.Body = map[string]any{"routing_key": o.Key, "arguments": o.Arguments.OrEmpty()}
 		if c.Delete {
 			key := strings.ReplaceAll(url.QueryEscape(o.Key), ".", "%2E") // as the API lists it
 			if key == "" {
@@ -154,14 +154,6 @@ func (c Change) Request(vhost string) (Request, bool) {
 		r.Method, r.Body = "DELETE", nil
 	}
 	return r, true
-}
-
-// table returns arguments as JSON has them: an empty object for none.
-func table(a topology.Arguments) topology.Arguments {
-	if a == nil {
-		return topology.Arguments{}
-	}
-	return a
 }
 
 func applyTo(p topology.Policy) string {

@@ -73,14 +73,14 @@ func (m *Client) declare(ctx context.Context, object topology.Object) error {
 	switch o := object.(type) {
 	case topology.Exchange:
 		return m.put(ctx, declaration{
-			Type: o.Type, Durable: o.Durable, AutoDelete: o.AutoDelete, Internal: &o.Internal, Arguments: orEmpty(o.Arguments),
+			Type: o.Type, Durable: o.Durable, AutoDelete: o.AutoDelete, Internal: &o.Internal, Arguments: o.Arguments.OrEmpty(),
 		}, "exchanges/"+vhost+"/"+url.PathEscape(o.Name))
 	case topology.Queue:
 		if m.conn != nil && o.Type() == topology.Quorum {
 			return m.do(ctx, func(c *amqp.Conn) error { return c.DeclareQueue(o) })
 		}
 		return m.put(ctx, declaration{
-			Durable: o.Durable, AutoDelete: o.AutoDelete, Arguments: orEmpty(o.Arguments),
+			Durable: o.Durable, AutoDelete: o.AutoDelete, Arguments: o.Arguments.OrEmpty(),
 		}, "queues/"+vhost+"/"+url.PathEscape(o.Name))
 	case topology.Binding:
 		if m.conn != nil {
@@ -114,7 +114,7 @@ func (m *Client) declare(ctx context.Context, object topology.Object) error {
 func (m *Client) putPolicy(ctx context.Context, p topology.Policy) error {
 	return done(m.with(ctx).PutPolicy(m.vhost, p.Name, rabbithole.Policy{
 		Vhost: m.vhost, Name: p.Name, Pattern: p.Pattern, ApplyTo: p.ApplyTo,
-		Priority: int(p.Priority), Definition: rabbithole.PolicyDefinition(orEmpty(p.Definition)),
+		Priority: int(p.Priority), Definition: rabbithole.PolicyDefinition(p.Definition.OrEmpty()),
 	}))
 }
 
@@ -156,12 +156,4 @@ func valueInJSON(v any) any {
 	default:
 		return v
 	}
-}
-
-// orEmpty returns args as a value that is never null in JSON.
-func orEmpty(args topology.Arguments) topology.Arguments {
-	if args == nil {
-		return topology.Arguments{}
-	}
-	return args
 }
