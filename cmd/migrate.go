@@ -427,7 +427,7 @@ func (k *migrateCommand) dryRunAll(ctx context.Context, s *apply.Session) error 
 func (k *migrateCommand) preview(ctx context.Context, s *apply.Session) (
 	list []migrate.Preview, replaced []string, err error,
 ) {
-	state, _, err := s.Inspect(ctx, plan.Options{})
+	state, err := s.Inspect(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -459,7 +459,7 @@ func (k *migrateCommand) status(ctx context.Context) error {
 
 // writeStatus reads the progress of the migrations, and writes it, or none if there are none.
 func (k *migrateCommand) writeStatus(ctx context.Context, s *apply.Session, none string) error {
-	state, _, err := s.Inspect(ctx, plan.Options{})
+	state, err := s.Inspect(ctx)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func (o *migrateOutput) report(format string, args ...any) {
 
 // progress shows how many of the messages are moved.
 func (o *migrateOutput) progress(messages int64) (step, finish func()) {
-	return o.with(o.app.newMessageProgress("moved", int(messages)))
+	return o.with(o.app.newMessageProgress(int(messages)))
 }
 
 // queueProgress shows how many of the queues are at their end.

@@ -48,7 +48,7 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 	}
 	defer k.app.announceStop(ctx)()
 	if !k.yes {
-		state, _, err := s.Inspect(ctx, plan.Options{})
+		state, err := s.Inspect(ctx)
 		if err != nil {
 			return err
 		}

@@ -50,8 +50,8 @@ func (a *app) newProgress(verb, noun string, total int) *progress {
 }
 
 // newMessageProgress is newProgress for messages that are moved; it also shows how many a second.
-func (a *app) newMessageProgress(verb string, total int) *progress {
-	return a.startProgress(&progress{verb: verb, noun: "messages", total: total, rated: true})
+func (a *app) newMessageProgress(total int) *progress {
+	return a.startProgress(&progress{verb: "moved", noun: "messages", total: total, rated: true})
 }
 
 func (a *app) startProgress(p *progress) *progress {

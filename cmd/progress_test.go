@@ -42,7 +42,7 @@ func TestProgressInALog(t *testing.T) {
 				a := app{stderr: &out}
 				var p *progress
 				if tc.rated {
-					p = a.newMessageProgress("moved", tc.total)
+					p = a.newMessageProgress(tc.total)
 				} else {
 					p = a.newProgress("applied", "changes", tc.total)
 				}
@@ -87,7 +87,7 @@ func TestProgressSaysTheEndOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		a := app{stderr: &out}
-		p := a.newMessageProgress("moved", 50_000)
+		p := a.newMessageProgress(50_000)
 		p.set(50_000)
 		<-time.After(time.Minute)
 		p.finish()

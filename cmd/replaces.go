@@ -138,7 +138,7 @@ func (k *migrateCommand) entry(
 		return "", nil, err
 	}
 	defer s.Close()
-	state, _, err := s.Inspect(ctx, plan.Options{})
+	state, err := s.Inspect(ctx)
 	if err != nil {
 		return "", nil, err
 	}
@@ -219,7 +219,7 @@ func (k *migrateCommand) unknown(ctx context.Context, want topology.Compiled, na
 		return nil, err
 	}
 	defer s.Close()
-	state, _, err := s.Inspect(ctx, plan.Options{})
+	state, err := s.Inspect(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/internal/text"
-	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -234,7 +233,7 @@ func (l *statusLooks) look(ctx context.Context) ([]status.Report, error) {
 	var states []topology.State
 	var all []topology.Compiled
 	for _, s := range l.sessions {
-		state, _, err := s.Inspect(ctx, plan.Options{})
+		state, err := s.Inspect(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -30,10 +30,11 @@ queues: [{name: q, backoff: a}]
 	}
 	defer s.Close()
 	before := cable.Connections()
-	state, p, err := s.Inspect(t.Context(), plan.Options{})
+	state, err := s.Inspect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := plan.Make(s.Topology, state, plan.Options{})
 	if !state.Usage["shop.a.failed"].ConsumersAsked || p.Empty() {
 		t.Fatalf("the queue was not asked, or nothing is planned: %+v", state.Usage)
 	}

@@ -51,19 +51,18 @@ func (s *Session) Close() {
 // Locked reports whether the session holds the lock, and so an AMQP connection.
 func (s *Session) Locked() bool { return s.lock != nil }
 
-// Inspect reads the broker, and plans. If the plan depends on the number of consumers of a
-// queue, Inspect asks the queue itself, because the statistics of the broker lag.
-func (s *Session) Inspect(ctx context.Context, o plan.Options) (topology.State, plan.Plan, error) {
+// Inspect reads the broker. If the plan depends on the number of consumers of a queue, Inspect asks
+// the queue itself, because the statistics of the broker lag.
+func (s *Session) Inspect(ctx context.Context) (topology.State, error) {
 	state, err := s.Management.Inspect(ctx)
 	if err != nil {
-		return topology.State{}, plan.Plan{}, err
+		return topology.State{}, err
 	}
-	p := plan.Make(s.Topology, state, o)
+	p := plan.Make(s.Topology, state, plan.Options{})
 	if decisive := plan.Decisive(p, s.Topology, state); len(decisive) > 0 {
 		state = s.Management.AskConsumers(ctx, state, decisive)
-		p = plan.Make(s.Topology, state, o)
 	}
-	return state, p, nil
+	return state, nil
 }
 
 // Plan plans as Inspect does. It takes the lists of begun, see [management.Client.InspectFor], and

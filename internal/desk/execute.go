@@ -259,13 +259,13 @@ func (w *worker) endTaking(ctx context.Context, step string) error {
 	return w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{})
 }
 
-// completeStep does the rest of endTaking after a process that was stopped once the hold had the
-// record of the step. The record is not written again: each counts as a message that is left.
-func (w *worker) completeStep(ctx context.Context, step string) error {
+// completeSending does the rest of endTaking after a process that was stopped once the hold had the
+// record that it sends. The record is not written again: each counts as a message that is left.
+func (w *worker) completeSending(ctx context.Context) error {
 	if w.takeExchange == "" {
 		return nil // it had done all
 	}
-	if err := w.markStep(ctx, step); err != nil {
+	if err := w.markStep(ctx, recordSending); err != nil {
 		return err
 	}
 	return w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{})
@@ -316,7 +316,7 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 			if m.edited == nil { // the hold has the original of an edit, and the list what is sent
 				m.Bytes = has.bytes
 			}
-			if err := w.completeStep(ctx, recordSending); err != nil {
+			if err := w.completeSending(ctx); err != nil {
 				return Result{Left: has.messages}, err
 			}
 		}

@@ -132,9 +132,9 @@ func (d *Desk) lookIn(
 	case l.done.Messages == 0:
 		return l.done, nil
 	case l.done.Type == topology.Stream:
-		_, err = l.stream(ctx)
+		err = l.stream(ctx)
 	default:
-		_, err = l.hold(ctx)
+		err = l.hold(ctx)
 	}
 	return l.done, d.mayRead(queue, err)
 }
@@ -260,7 +260,7 @@ func (l *look) within(ctx context.Context, times time.Duration) (context.Context
 	return ctx, func() { w.timer.Stop(); stall(nil); end() }
 }
 
-func (l *look) hold(ctx context.Context) (Looked, error) {
+func (l *look) hold(ctx context.Context) error {
 	o := amqp.HolderOptions{
 		Messages: 1, Bytes: l.holdableBytes(), Nack: l.terms.nack(),
 		Classic: l.done.Type == topology.Classic, Most: l.holdable(),
@@ -274,7 +274,7 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 	if l.terms.limited {
 		var err error
 		if l.rescuer, err = l.desk.newRescuer(ctx, l.terms); err != nil {
-			return l.done, err
+			return err
 		}
 		defer l.rescuer.close()
 	}
@@ -314,7 +314,7 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 		err = fmt.Errorf("the connection ended, and the broker has taken back the %s that the look held: %w",
 			text.Count(l.done.Looked, "message"), err)
 	}
-	return l.done, errors.Join(err, released)
+	return errors.Join(err, released)
 }
 
 // goesOn notes that the look does not stand still.
@@ -400,7 +400,7 @@ func (l *look) show(d amqp091.Delivery) error {
 }
 
 // stream reads a stream from its first message on.
-func (l *look) stream(ctx context.Context) (Looked, error) {
+func (l *look) stream(ctx context.Context) error {
 	within, cancel := l.within(ctx, 1)
 	defer cancel()
 	began := time.Now()
@@ -416,7 +416,7 @@ func (l *look) stream(ctx context.Context) (Looked, error) {
 		err = refusef("queue %s is a stream, which is read on a node that has a replica of it; connect to one: %s",
 			text.Name(l.done.Queue), closed.Reason)
 	}
-	return l.done, err
+	return err
 }
 
 // missed says why fewer messages were looked at than the queue had.

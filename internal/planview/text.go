@@ -173,7 +173,7 @@ func (t *textWriter) changes() {
 		t.line("%s backoff %s: %s", t.symbol(plan.Update), text.Name(r.After.Name), rescheduled(r))
 	}
 	for _, c := range t.p.Changes {
-		t.change(c, "")
+		t.change(c)
 	}
 	t.gap(len(t.p.Changes))
 }
@@ -253,9 +253,9 @@ func (t *textWriter) symbol(a plan.Action) string {
 }
 
 // change writes one change and what belongs to it.
-func (t *textWriter) change(c plan.Change, indent string) {
-	t.line("%s%s", indent, t.head(c))
-	t.details(c, indent+"    ")
+func (t *textWriter) change(c plan.Change) {
+	t.line("%s", t.head(c))
+	t.details(c, "    ")
 }
 
 // head returns the first line of a change: its sign, the object, and the hazards.

@@ -122,7 +122,7 @@ func (d *decoder) shownURL(f fields, name string) string {
 	raw := v.value.Value
 	_, rest, _ := strings.Cut(raw, "://")
 	authority, _, _ := strings.Cut(rest, "/")
-	user, _, _ := cutLast(authority, "@")
+	user := authority[:max(0, strings.LastIndex(authority, "@"))]
 	if _, password, has := strings.Cut(user, ":"); has && !oneVariable.MatchString(password) {
 		d.problem(d.at(v.value), name+" has a password in clear text", "write it as a variable of the environment, such as ${PASSWORD}")
 		return ""
@@ -131,13 +131,4 @@ func (d *decoder) shownURL(f fields, name string) string {
 		return ""
 	}
 	return raw
-}
-
-// cutLast cuts a text at the last separator. Without one it is all after.
-func cutLast(s, separator string) (before, after string, found bool) {
-	at := strings.LastIndex(s, separator)
-	if at < 0 {
-		return "", s, false
-	}
-	return s[:at], s[at+len(separator):], true
 }
