@@ -168,11 +168,7 @@ func (w world) policy(q topology.Queue) topology.Arguments {
 // alternate returns the alternate exchange of an exchange, by its arguments or by the
 // policy in effect.
 func (w world) alternate(e topology.Exchange) (string, bool) {
-	if name, ok := e.Arguments[topology.ArgAlternateExchange].(string); ok {
-		return name, true
-	}
-	p, _ := w.policies.ForExchange(e)
-	name, ok := p.Definition[topology.ArgAlternateExchange].(string)
+	name, _, ok := w.policies.Alternate(e)
 	return name, ok
 }
 

@@ -77,6 +77,19 @@ func (s *Set) ForExchange(e topology.Exchange) (topology.Policy, bool) {
 	return strongest(s.policies, func(p topology.Policy) bool { return s.MatchesExchange(p, e) })
 }
 
+// Alternate returns the alternate exchange of an exchange: that of its arguments, or else of the
+// policy in effect, which by names then.
+func (s *Set) Alternate(e topology.Exchange) (name, by string, ok bool) {
+	if name, ok = e.Arguments[topology.ArgAlternateExchange].(string); ok {
+		return name, "", true
+	}
+	p, _ := s.ForExchange(e)
+	if name, ok = p.Definition[topology.ArgAlternateExchange].(string); ok {
+		by = p.Name
+	}
+	return name, by, ok
+}
+
 // MatchesExchange reports whether a policy is for exchanges, and its pattern matches the name.
 func (s *Set) MatchesExchange(p topology.Policy, e topology.Exchange) bool {
 	return slices.Contains([]string{"exchanges", "all", ""}, p.ApplyTo) && s.matches(p, e.Name)

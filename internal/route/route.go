@@ -54,7 +54,7 @@ func New(state topology.State) *Router {
 	policies := policy.All(state)
 	for _, e := range slices.Concat(builtIn(), state.Have.Exchanges) {
 		x := &exchange{Exchange: e}
-		x.setAlternate(policies)
+		x.alternate, x.policy, x.hasAlternate = policies.Alternate(e)
 		r.exchanges[e.Name] = x
 	}
 	for _, b := range state.Have.Bindings {
@@ -70,19 +70,6 @@ func New(state topology.State) *Router {
 		r.queues[q.Name] = queue{Queue: q, deadLettering: d, deadLetters: ok}
 	}
 	return r
-}
-
-// setAlternate sets the alternate exchange: the argument, or else the policy in effect.
-func (x *exchange) setAlternate(policies *policy.Set) {
-	if name, ok := x.Arguments[topology.ArgAlternateExchange].(string); ok {
-		x.alternate, x.hasAlternate = name, true
-		return
-	}
-	if p, ok := policies.ForExchange(x.Exchange); ok {
-		if name, ok := p.Definition[topology.ArgAlternateExchange].(string); ok {
-			x.alternate, x.hasAlternate, x.policy = name, true, p.Name
-		}
-	}
 }
 
 // builtIn returns the exchanges that every virtual host has. The default exchange has a binding

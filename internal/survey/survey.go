@@ -144,13 +144,7 @@ func (s *Survey) addExchanges() {
 		e := s.exchanges[name]
 		e.Keyed = map[string]bool{}
 		s.Exchanges = append(s.Exchanges, e)
-		if alternate, ok := e.Arguments[topology.ArgAlternateExchange].(string); ok {
-			e.Alternate, e.HasAlternate = alternate, true
-		} else if p, ok := s.Policies.ForExchange(e.Exchange); ok {
-			if alternate, ok := p.Definition[topology.ArgAlternateExchange].(string); ok {
-				e.Alternate, e.HasAlternate, e.AlternateBy = alternate, true, p.Name
-			}
-		}
+		e.Alternate, e.AlternateBy, e.HasAlternate = s.Policies.Alternate(e.Exchange)
 	}
 	for _, e := range s.Exchanges {
 		if to := s.exchanges[e.Alternate]; e.HasAlternate && to != nil {
