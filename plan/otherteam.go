@@ -122,7 +122,7 @@ func (r *resolver) movedByOther(queue string) string {
 			continue
 		}
 		// The exchange that leads to the successor is there as long as the move lasts.
-		end := topology.SwitchExchangeName(owner, queue) + ".new"
+		end := topology.SuccessorEndName(owner, queue)
 		if e.Name != end {
 			continue
 		}
