@@ -376,37 +376,3 @@ func policyRefused() check {
 		return out
 	}}
 }
-
-func mirroring() check {
-	const ha = `{"queues": [{"name": "billing", "durable": true, "arguments": {}}],
- "policies": [{"name": "ha", "pattern": ".*", "apply-to": "queues", "priority": 0, "definition": {%s}}]}`
-	return check{Rule{
-		ID: "mirroring-policy", Severity: Error, Group: groupRefused, Upgrade: Refused, Source: "4.0.5 and 4.3.6 measured",
-		Title: "RabbitMQ 4 refuses mirroring policies",
-		Why: "Classic queue mirroring was removed in 4.0: a policy with ha-mode or another ha- key is refused, and with it the " +
-			"import of the whole file. On 3.x it works, and the rule is a warning, as where the version is not known.",
-		Fix:  "Delete the policy, and use quorum queues for messages that must survive the loss of a node.",
-		Hit:  Example{Definitions: fmt.Sprintf(ha, `"ha-mode": "all"`), Version: "4.0.5"},
-		Miss: Example{Definitions: fmt.Sprintf(ha, `"max-length": 5`), Version: "4.0.5"},
-	}, func(x *index) []Finding {
-		var out []Finding
-		for _, p := range x.State.Have.Policies {
-			keys := slices.DeleteFunc(p.Definition.Names(), func(key string) bool { return !strings.HasPrefix(key, "ha-") })
-			if _, generated := topology.PolicyOwner(p.Name); generated || len(keys) == 0 {
-				continue // dlxctl copies the keys of the policy that it overrides
-			}
-			f := Finding{
-				Object: p.ID(), Evidence: "policy sets " + strings.Join(keys, ", "),
-				Consequence: "RabbitMQ 4 refuses the policy and the import of the whole file",
-				Remedy:      "decide which queues should be quorum queues, and remove these keys from the policy",
-			}
-			if x.State.Major() < 4 { // where it does mirror queues
-				f.Severity = Warning
-			} else if f.Tries = without(p, keys); x.in.For == "" || !x.fromBefore4() {
-				f.Tries[0].Chooses = "" // it mirrors nothing
-			}
-			out = append(out, f)
-		}
-		return out
-	}}
-}

@@ -27,6 +27,10 @@ func upgrades() map[string]struct{ definitions, for40, for43 string } {
 		return queue(`"x-queue-version": 2`) + `, "policies": [{"name": "all", "pattern": "^billing$", "apply-to": "queues",
 			"priority": 0, "definition": {` + definition + `}}]`
 	}
+	named := func(name, more string) string {
+		return queue(`"x-queue-version": 2`) + `, "policies": [{"name": "` + name + `", "pattern": "^billing$",
+			"apply-to": "queues", "priority": 0, "definition": {"ha-mode": "all", "max-length": 5}}` + more + `]`
+	}
 	const (
 		limit  = "warning changed upgrade-delivery-limit"
 		order  = "note changed upgrade-priorities"
@@ -37,6 +41,18 @@ func upgrades() map[string]struct{ definitions, for40, for43 string } {
 	return map[string]struct{ definitions, for40, for43 string }{
 		"mirroring": {
 			policy(`"ha-mode": "all", "max-length": 5`), "error refused mirroring-policy", "error refused mirroring-policy",
+		},
+		"mirroring in a copy of dlxctl": {
+			named("dlxctl.shop.queue.billing", ""), "error refused mirroring-policy", "error refused mirroring-policy",
+		},
+		"mirroring in a copy and in its policy": {
+			named("dlxctl.shop.queue.billing", `, {"name": "ha", "pattern": ".*", "priority": -1, "definition": {"ha-mode": "all"}}`),
+			"error refused mirroring-policy\nerror refused mirroring-policy", "error refused mirroring-policy\nerror refused mirroring-policy",
+		},
+		"mirroring in an operator policy": {
+			queue(`"x-queue-version": 2`) + `, "parameters": [{"component": "operator_policy", "name": "ha", "vhost": "/",
+			"value": {"pattern": ".*", "apply-to": "queues", "priority": 0, "definition": {"ha-mode": "all"}}}]`,
+			"error refused mirroring-policy", "error refused mirroring-policy",
 		},
 		"transient": {
 			`"queues": [{"name": "billing", "durable": false, "auto_delete": false, "arguments": {}}]`,
