@@ -303,9 +303,10 @@ func exchangeLeftOut() check {
 	return check{Rule{
 		ID: "exchange-left-out", Severity: Warning, Group: groupRefused,
 		Title: "The file has bindings of an exchange that it does not list",
-		Why: "RabbitMQ 4.3 leaves internal exchanges out of its exports, and keeps their bindings. The file cannot restore the " +
-			"broker: an import refuses the bindings. What such an exchange routes is not known.",
-		Fix: "Add the exchange to the file, or audit the running broker.",
+		Why: "rabbitmqctl export_definitions leaves out internal exchanges, and keeps their bindings. Since 4.3 the exports of " +
+			"the management API do so too. The file cannot restore the broker: an import refuses the bindings. What such an " +
+			"exchange routes is not known.",
+		Fix: "Add the exchange to the file, or audit the running broker. Before 4.3, GET /api/definitions has all exchanges.",
 		Hit: Example{Definitions: `{"rabbitmq_version": "4.3.6",
  "exchanges": [{"name": "events", "type": "topic", "durable": true, "auto_delete": false}],
  "queues": [{"name": "billing", "durable": true, "auto_delete": false, "arguments": {}}],

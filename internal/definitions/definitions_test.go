@@ -161,8 +161,13 @@ func TestOddities(t *testing.T) {
 			"bindings": [{"source": "dlx", "destination": "q", "destination_type": "queue", "routing_key": ""}]}`, "/",
 			"exchange-left-out exchange dlx \n",
 		},
-		"an older broker leaves none out": {
-			`{"rabbitmq_version": "4.0.5", "queues": [],
+		"the command of an older broker leaves it out too": {
+			`{"rabbitmq_version": "3.10.8", "queues": [],
+			"bindings": [{"source": "dlx", "destination": "q", "destination_type": "queue", "routing_key": ""}]}`, "/",
+			"exchange-left-out exchange dlx \n",
+		},
+		"no broker wrote the file": {
+			`{"queues": [],
 			"bindings": [{"source": "dlx", "destination": "q", "destination_type": "queue", "routing_key": ""}]}`, "/", "",
 		},
 		"a queue is there twice": {

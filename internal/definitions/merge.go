@@ -173,7 +173,7 @@ func equal(a, b topology.Object) bool {
 
 func (s *set) virtualHost(h *host) VHost {
 	h.predefined()
-	h.leftOut(cmp.Or(h.version, s.version))
+	h.leftOut()
 	v := VHost{
 		State: topology.State{
 			Version: s.version, Cluster: s.cluster, VHost: h.name, ExchangeTypes: s.types,
@@ -229,8 +229,9 @@ func (h *host) predefined() {
 }
 
 // leftOut adds the exchanges that bindings name and an export leaves out; see [ExchangeLeftOut].
-func (h *host) leftOut(version string) {
-	if !(topology.State{Version: version}).AtLeast(4, 1) || h.version == "" {
+// A file that names no version may be written by hand: there a binding may name any exchange.
+func (h *host) leftOut() {
+	if h.version == "" {
 		return
 	}
 	for _, key := range slices.Clone(h.order) {
