@@ -1,9 +1,11 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -33,9 +35,11 @@ func forLine(in Input) Input {
 	return in
 }
 
-// fromBefore4 reports whether the virtual host comes from a line before 4.0, or may.
-func (x *index) fromBefore4() bool {
-	return x.in.from.Version == "" || !x.in.from.AtLeast(4, 0)
+// passes reports whether the upgrade leads to a line of RabbitMQ, or over it, from one before, or
+// from one that is not known.
+func (x *index) passes(major, minor int) bool {
+	return x.in.For != "" && x.State.AtLeast(major, minor) &&
+		(x.in.from.Version == "" || !x.in.from.AtLeast(major, minor))
 }
 
 // unseenFor says what an upgrade changes and no audit sees, because it is neither in definitions
@@ -65,6 +69,7 @@ func unseenFor(line string) []string {
 func upgradeChecks() []check {
 	return []check{
 		transientQueue(), lazyMode(), storageVersion(), defaultDeliveryLimit(), classicConsumerTimeout(), messagePriorities(),
+		uncountedNack(),
 	}
 }
 
@@ -144,7 +149,7 @@ func storageVersion() check {
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
 		const argument = "x-queue-version"
 		version, set := q.Args[argument]
-		if q.Type() != topology.Classic || version == int64(2) || !set && !x.fromBefore4() || !q.Durable {
+		if q.Type() != topology.Classic || version == int64(2) || !set && !x.passes(4, 0) || !q.Durable {
 			return Finding{}, false
 		}
 		f := Finding{
@@ -174,7 +179,7 @@ func defaultDeliveryLimit() check {
 			Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 5` + dlx), Version: "3.13.7", For: "4.3",
 		},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
-		if q.Type() != topology.Quorum || q.Args.HasAny(topology.ArgDeliveryLimit) || !x.fromBefore4() {
+		if q.Type() != topology.Quorum || q.Args.HasAny(topology.ArgDeliveryLimit) || !x.passes(4, 0) {
 			return Finding{}, false
 		}
 		f := Finding{
@@ -225,22 +230,54 @@ func messagePriorities() check {
 		ID: "upgrade-priorities", Severity: Note, Group: groupUpgrade, Upgrade: Changed, For: true,
 		Source: "release notes of RabbitMQ 4.0.1 and 4.3.0; 4.0.5 and 4.3.6 measured",
 		Title:  "A quorum queue follows the priorities of messages",
-		Why: "Before 4.0 a quorum queue ignores the priority of a message. Since 4.0 it delivers messages with a priority over 4 " +
-			"before the others, and 4.3 puts each of the priorities in order: the order of delivery changes for publishers that " +
-			"set one.",
+		Why: "Before 4.0 a quorum queue ignores the priority of a message. Before 4.3 it delivers more of the messages with a " +
+			"priority over 4 than of the others. Since 4.3 it delivers none while it has one of a higher priority, from 31 to 0, " +
+			"and a message without a priority has 4: under a steady load, those with 0, which Spring and Java publishers often " +
+			"set, wait without end.",
 		Fix: "Find out which publishers set a priority that should not count.",
 		Hit: Example{
 			Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 5`), Version: "3.13.7", For: "4.3",
 		},
 		Miss: Example{Definitions: oneQueue(""), Version: "3.13.7", For: "4.3"},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
-		if q.Type() != topology.Quorum || !x.fromBefore4() {
+		if q.Type() != topology.Quorum || !x.passes(4, 0) && !x.passes(4, 3) {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence:    "quorum queue of RabbitMQ " + cmp.Or(x.in.from.Version, "3"),
+			Consequence: "more messages with a priority over 4 are delivered than others",
+			Remedy:      fmt.Sprintf("decide whether publishers to %s may set priorities", text.Name(q.Name)),
+		}
+		if x.State.AtLeast(4, 3) {
+			f.Consequence = "messages with the priorities 0 to 3 wait for those without a priority"
+		}
+		return f, true
+	})}
+}
+
+func uncountedNack() check {
+	return check{Rule{
+		ID: "upgrade-uncounted-nack", Severity: Note, Group: groupUpgrade, Upgrade: Changed, For: true,
+		Source: "release notes of RabbitMQ 4.3.0; 3.10.8, 4.0.5 and 4.3.6 measured",
+		Title:  "A requeue by basic.nack no longer counts for the delivery limit",
+		Why: "Before 4.3 each return of a message by a consumer counts for the delivery limit of a quorum queue. Since 4.3 a " +
+			"requeue by basic.nack does not, which many libraries do by default: a message that its consumer can never process " +
+			"is delivered without end.",
+		Fix: "Let consumers reject without requeue what they cannot process, or requeue it by basic.reject, which counts.",
+		Hit: Example{
+			Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 5`), Version: "4.2.0", For: "4.3",
+		},
+		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum"`), Version: "3.13.7", For: "4.3"},
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		limit, limited := policy.DeliveryLimit(x.in.from, q.Queue.Queue, q.Args)
+		if !x.passes(4, 3) || !limited || limit >= topology.Unlimited {
 			return Finding{}, false
 		}
 		return Finding{
-			Evidence:    "quorum queue of RabbitMQ 3",
-			Consequence: "messages with a priority over 4 are delivered before others",
-			Remedy:      fmt.Sprintf("decide whether publishers to %s may set priorities", text.Name(q.Name)),
+			Evidence:    fmt.Sprintf("quorum queue with a delivery limit of %d", limit),
+			Consequence: "a message that consumers requeue by basic.nack is delivered without end",
+			Remedy: fmt.Sprintf("find out which consumers of %s requeue by basic.nack, and let them reject without requeue",
+				text.Name(q.Name)),
 		}, true
 	})}
 }
