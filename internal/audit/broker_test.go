@@ -290,7 +290,8 @@ func TestAPolicyThatIsInEffectIsNotAFinding(t *testing.T) {
 }
 
 // A queue whose node is down is not taken for missing, though RabbitMQ 4.3 does not list it. The
-// audit finds that no node answers for it, and nothing else about it.
+// audit finds that no node answers for it, and nothing else about it. Of the quorum queues it names the
+// one that has fewer replicas than there are nodes, one of which is down.
 func TestAQueueThatIsDown(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -301,6 +302,9 @@ func TestAQueueThatIsDown(t *testing.T) {
 	brokertest.Declare(t, target.Channel(t), "billing", amqp091.Table{
 		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead",
 	})
+	for name, replicas := range map[string]int{"one": 1, "three": 3} {
+		brokertest.Declare(t, target.Channel(t), name, amqp091.Table{"x-queue-type": "quorum", "x-quorum-initial-group-size": replicas})
+	}
 	brokertest.Bind(t, third, "billing.dead", "dead", "amq.direct", nil)
 	m := managementtest.Client(t, target)
 	nodes[2].Kill(t)
@@ -323,11 +327,12 @@ func TestAQueueThatIsDown(t *testing.T) {
 	for _, f := range r.Findings {
 		missing := strings.Contains(f.Evidence, "no queue billing.dead")
 		isDown := f.Rule == "queue-without-leader"
-		if missing || isDown != (f.Object.Name == "billing.dead") {
+		tooFew := f.Rule == "too-few-replicas"
+		if missing || isDown != (f.Object.Name == "billing.dead") || tooFew && f.Object.Name != "one" {
 			t.Errorf("%s %s: %s", f.Rule, f.Object, f.Evidence)
 		}
 	}
-	if !finds(r, "queue-without-leader") {
-		t.Errorf("it does not say that the queue is down: %v", r.Findings)
+	if !finds(r, "queue-without-leader") || !finds(r, "too-few-replicas") {
+		t.Errorf("it does not say that the queue is down, or which has too few replicas: %v", r.Findings)
 	}
 }

@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -12,7 +13,8 @@ import (
 // liveChecks are the rules that need a running broker.
 func liveChecks() []check {
 	return []check{
-		noConsumers(), deadLettersGrowing(), oldestDeadLetter(), policyNotInEffect(), withoutLeader(), acksAutomatically(),
+		noConsumers(), deadLettersGrowing(), oldestDeadLetter(), policyNotInEffect(), withoutLeader(), fewReplicas(),
+		acksAutomatically(),
 	}
 }
 
@@ -208,6 +210,48 @@ func withoutLeader() check {
 			Consequence: fmt.Sprintf("%s takes no messages and delivers none", text.Name(q.Name)),
 			Remedy:      "rabbitmqctl list_unresponsive_queues" + x.vhost("-p"),
 		}, true
+	})}
+}
+
+// maxReplicas is how many replicas RabbitMQ gives to a quorum queue by itself, where there are so
+// many nodes.
+const maxReplicas = 3
+
+func fewReplicas() check {
+	on := func(nodes ...string) *topology.Live {
+		return running(func(l *topology.Live) {
+			l.Nodes, l.Replicas = []string{"rabbit@a", "rabbit@b", "rabbit@c"}, map[string][]string{"billing": nodes}
+		})
+	}
+	return check{Rule{
+		ID: "too-few-replicas", Severity: Warning, Group: groupPublished, Live: true,
+		Title: "A quorum queue has too few replicas",
+		Why: "RabbitMQ chooses the nodes of a quorum queue, up to three, when the queue is declared. A node that joins the " +
+			"cluster later, or in place of one that was lost, gets no replica of it by default. So the queue has no majority " +
+			"after the loss of fewer nodes than the cluster survives.",
+		Fix:  "Add the missing replicas: rabbitmq-queues grow NODE all does so for all queues that have none on the node.",
+		Hit:  Example{Definitions: oneQueue(`"x-queue-type": "quorum"`), Live: on("rabbit@a", "rabbit@b")},
+		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum"`), Live: on("rabbit@a", "rabbit@b", "rabbit@c")},
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		replicas, known := x.in.Live.Replicas[q.Name]
+		missing := min(maxReplicas, len(x.in.Live.Nodes)) - len(replicas)
+		if !known || missing <= 0 {
+			return Finding{}, false
+		}
+		without := slices.DeleteFunc(slices.Clone(x.in.Live.Nodes), func(node string) bool { return slices.Contains(replicas, node) })
+		f := Finding{
+			Evidence: fmt.Sprintf("%s, on %s, in a cluster of %d nodes", text.Count(len(replicas), "replica"),
+				strings.Join(replicas, " and "), len(x.in.Live.Nodes)),
+			Consequence: fmt.Sprintf("%s takes no messages and delivers none while one of these nodes is down", text.Name(q.Name)),
+			Remedy: strings.Join(text.Each(without[:missing], func(node string) string {
+				return "rabbitmq-queues add_member" + x.vhost("-p") + " " + text.ShellQuote(q.Name) + " " + text.ShellQuote(node)
+			}), " && "),
+		}
+		if len(replicas) == 1 {
+			f.Consequence = fmt.Sprintf("%s stops while the node is down, and its messages are lost with the disk of the node",
+				text.Name(q.Name))
+		}
+		return f, true
 	})}
 }
 

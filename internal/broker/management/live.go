@@ -75,6 +75,9 @@ func (m *Client) Live(ctx context.Context, state topology.State, interval time.D
 		}
 	}
 	live.Oldest = oldest(dated)
+	if err := m.readReplicas(ctx, rows, &live); err != nil {
+		return live, err
+	}
 	if err := m.readDelayed(ctx, state, &live); err != nil {
 		return live, err
 	}
