@@ -104,7 +104,9 @@ func (r *reading) deathFacts(h fields) {
 	r.hops = slices.Clone(hops)
 	slices.Reverse(r.hops)
 	begin := first(h, hops)
-	r.tell(told{exchange: begin.Exchange, key: firstKey(begin), addressed: len(begin.Keys) > 0})
+	at := r.cameBy(h, begin.Exchange, firstKey(begin))
+	at.addressed = len(begin.Keys) > 0
+	r.tell(at)
 	outside := slices.DeleteFunc(hops, func(hop Hop) bool { return r.known.isGenerated(hop.Queue) })
 	if len(outside) == 0 {
 		return

@@ -50,7 +50,7 @@ func read(d amqp091.Delivery, h fields, queue string, known *Known) Facts {
 			r.tell(t)
 		}
 	}
-	r.finish(d)
+	r.finish(d, h)
 	r.facts.Run = marks.text(HeaderRun)
 	if n, ok := number(marks[HeaderReplays]); ok && n > 0 { // NServiceBus makes a text of it
 		r.facts.Replays = int(n)
@@ -195,7 +195,7 @@ func (r *reading) behind(t *told) string {
 }
 
 // finish decides what the families together tell.
-func (r *reading) finish(d amqp091.Delivery) {
+func (r *reading) finish(d amqp091.Delivery, h fields) {
 	f := &r.facts
 	f.WorkQueue, f.Doubt = r.origin()
 	f.ByFramework = f.WorkQueue != "" && f.WorkQueue == r.published
@@ -216,7 +216,8 @@ func (r *reading) finish(d amqp091.Delivery) {
 		}
 	}
 	if !r.told && !f.FromProcessor {
-		f.Exchange, f.Key = d.Exchange, d.RoutingKey // as it was published
+		at := r.cameBy(h, d.Exchange, d.RoutingKey)
+		f.Exchange, f.Key = at.exchange, at.key
 	}
 	f.Hops = r.timeline()
 }

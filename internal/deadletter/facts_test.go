@@ -90,6 +90,10 @@ func TestWhatTheProcessorAndTheBrokerTell(t *testing.T) {
 		FirstFailed: first, LastFailed: last, FromProcessor: true,
 	}
 	replayed, stale, unroutable := mine, mine, mine
+	again := deadletter.Facts{
+		Cause: "rejected", Attempts: 1, WorkQueue: "audit", Exchange: "events", Key: "order.placed", FirstFailed: first,
+		LastFailed: first,
+	}
 	replayed.Replays, replayed.Run = 2, "r1"
 	stale.WorkQueue, stale.LastFailed = "", at(30)
 	stale.Doubt = `it failed in "billing" according to retry-queue, and in "audit" according to x-death`
@@ -128,10 +132,15 @@ func TestWhatTheProcessorAndTheBrokerTell(t *testing.T) {
 		"one that the broker dead-lettered": {
 			queue:   "shop.dead",
 			headers: amqp091.Table{"x-death": []any{died("audit", "rejected", 1, 1, "events", "order.placed")}},
-			want: deadletter.Facts{
-				Cause: "rejected", Attempts: 1, WorkQueue: "audit", Exchange: "events", Key: "order.placed", FirstFailed: first,
-				LastFailed: first,
+			want:    again,
+		},
+		"one that the desk had sent there": {
+			queue: "shop.dead",
+			headers: amqp091.Table{
+				"x-death":        []any{died("audit", "rejected", 1, 1, "shop.return", "@audit")},
+				"retry-exchange": "events", "retry-routing-key": "order.placed",
 			},
+			want: again,
 		},
 		"one that the broker dead-lettered several times": { // the time is that of the first
 			queue: "shop.dead",

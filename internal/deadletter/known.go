@@ -90,6 +90,15 @@ func (k *Known) isUnroutable(h fields, queue string) bool {
 	return queue == topology.UnroutableName(name)
 }
 
+// returns reports whether an exchange is the one that returns messages to their work queues. Where
+// no topology is known, its name tells.
+func (k *Known) returns(exchange string) bool {
+	if k == nil || k.topology.Name == "" {
+		return strings.HasSuffix(exchange, topology.ReturnExchangeName(""))
+	}
+	return exchange == topology.ReturnExchangeName(k.topology.Name)
+}
+
 // untouched reports whether no processor can have written the headers of a message: it failed in
 // its work queue, and had not come from a tier. The processor removes x-death. What was sent to
 // that queue by its name may be a dead letter that a drain or a person put back.
@@ -103,7 +112,7 @@ func (k *Known) untouched(h fields, exchange string) bool {
 		case topology.IsRetryQueueName(name, hop.Queue):
 			return false
 		case k.isWork(hop.Queue):
-			return hop.Exchange != "" && hop.Exchange != topology.ReturnExchangeName(name)
+			return hop.Exchange != "" && !k.returns(hop.Exchange)
 		}
 	}
 	return exchange == topology.FailedExchangeName(name) // by its consumer, at its first attempt

@@ -91,6 +91,16 @@ func publishedTo(h fields) told {
 	return told{exchange: exchange, key: key, addressed: exchange != "" || key != ""}
 }
 
+// cameBy returns where the publisher sent a message that came by an exchange with a key. What a
+// desk has sent to its queue alone came by the exchange NAME.return, and the desk has noted where
+// the publisher sent it.
+func (r *reading) cameBy(h fields, exchange, key string) told {
+	if noted := publishedTo(h); noted.addressed && r.known.returns(exchange) {
+		return noted
+	}
+	return told{exchange: exchange, key: key, addressed: exchange != "" || key != ""}
+}
+
 // consumer reads what a consumer says of its failure. The processor keeps it. Without a backoff no
 // processor has seen the message, and only a queue of dlxctl proves that no publisher wrote it:
 // elsewhere the texts are shown as those of frameworks are, and decide nothing. Where a consumer

@@ -58,14 +58,28 @@ func (r routing) sentAlone(exchange string) string {
 }
 
 // original returns where a message goes that is sent where it was published. What a run has sent
-// to one queue alone goes to that queue by its name.
+// to one queue alone goes to that queue by its name. What says that it was published to NAME.return
+// was sent there by an earlier release, which has not kept the publisher's exchange: it goes to its
+// work queue alone, through NAME.return if that leads there.
 func (d *Desk) original(f deadletter.Facts) address {
-	if routes := d.root().routes.Load(); routes != nil {
-		if queue := (*routes)().sentAlone(f.Exchange); queue != "" {
-			return address{"", queue}
-		}
+	out := address{f.Exchange, f.Key}
+	routes := d.root().routes.Load()
+	if routes == nil {
+		return out
 	}
-	return address{f.Exchange, f.Key}
+	r := (*routes)()
+	if queue := r.sentAlone(f.Exchange); queue != "" {
+		return address{"", queue}
+	}
+	through := topology.ReturnExchangeName(d.Topology.Name)
+	if f.Exchange != through || f.WorkQueue == "" {
+		return out
+	}
+	out.key = topology.AddressKey(f.WorkQueue)
+	if !slices.Contains(r.router.Publish(through, out.key, nil).Queues, f.WorkQueue) {
+		return address{"", f.WorkQueue}
+	}
+	return out
 }
 
 // Route returns the queues that a message reaches which is published to an exchange with a key, by

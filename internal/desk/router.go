@@ -270,8 +270,11 @@ func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
 		if facts.Exchange == "" && facts.Key == "" {
 			return relay.Move{}, fmt.Errorf("a message does not tell where it was published; name a target")
 		}
-		addressed(p.Headers, was.Headers)
 		to := r.worker.desk.original(facts)
+		if facts.WorkQueue != "" && to.exchange == topology.ReturnExchangeName(r.worker.desk.Topology.Name) {
+			return r.asShown(r.toWork(p, facts))
+		}
+		addressed(p.Headers, was.Headers)
 		if to.exchange == "" {
 			return r.byName(to.key, p)
 		}
@@ -324,11 +327,16 @@ func (r *router) handle(d amqp091.Delivery) string {
 }
 
 // toWork returns a move to the work queue alone: CC leads there, and the key is that of the
-// publisher. A key that looks like an address could lead to another queue too.
+// publisher. A key that looks like an address could lead to another queue too. Headers keep where
+// the publisher sent it: should it fail again, the processor believes them, as with a retry.
 func (r *router) toWork(p amqp091.Publishing, facts deadletter.Facts) relay.Move {
 	own := topology.AddressKey(facts.WorkQueue)
-	move := relay.Move{Exchange: topology.ReturnExchangeName(r.worker.desk.Topology.Name), Key: own, Message: p}
+	through := topology.ReturnExchangeName(r.worker.desk.Topology.Name)
+	move := relay.Move{Exchange: through, Key: own, Message: p}
 	known := facts.Exchange != "" || facts.Key != ""
+	if known && facts.Exchange != through {
+		p.Headers[topology.HeaderExchange], p.Headers[topology.HeaderRoutingKey] = facts.Exchange, facts.Key
+	}
 	if known && len(facts.Key) <= topology.MaxNameBytes && !strings.HasPrefix(facts.Key, addressPrefix) {
 		move.Key = facts.Key
 		p.Headers[topology.CC] = []any{own}
@@ -348,7 +356,9 @@ func (r *router) queueOf(m relay.Move) string {
 		if list, ok := m.Message.Headers[topology.CC].([]any); ok && len(list) == 1 {
 			address, _ = list[0].(string)
 		}
-		return strings.TrimPrefix(address, addressPrefix)
+		if queue, ok := strings.CutPrefix(address, addressPrefix); ok {
+			return queue
+		}
 	}
 	for queue, exchange := range r.directExchanges {
 		if exchange == m.Exchange {
@@ -408,6 +418,8 @@ func (r *router) headers(d amqp091.Delivery, replays int) amqp091.Table {
 	}
 	if !r.manifest.KeepHistory {
 		h, _ = deadletter.Retried(h)
+		delete(h, topology.HeaderExchange) // of an earlier replay
+		delete(h, topology.HeaderRoutingKey)
 	}
 	maps.DeleteFunc(h, func(name string, _ any) bool {
 		return topology.IsDeathHeader(name) || topology.IsDeliveryCount(name) || name == topology.CC || name == topology.BCC

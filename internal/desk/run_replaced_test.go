@@ -175,3 +175,32 @@ func TestAReplayToTheOriginalOfAReplay(t *testing.T) {
 	}
 	s.tidy(t)
 }
+
+// What a replay has sent to the work queue alone keeps where it was published. What one of an
+// earlier release has sent says that it was published to the exchange NAME.return: `--to original`
+// sends it to its work queue alone, with its key.
+func TestAReplayKeepsWhereItWasPublished(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	for _, exchange := range []string{"events", "shop.return"} {
+		s := newShop(t, "quorum")
+		m := deadLetter("billing", "order.chosen", "1", 1)
+		m.Headers["retry-exchange"] = exchange
+		brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", m)
+		s.awaitReady(t, "billing.dead", 1)
+		q := desk.Request{Action: desk.Replay, Queue: "billing.dead"}
+		if exchange == "shop.return" {
+			q.Target.Original = true
+		}
+		if r := s.execute(t, q); r.Moved != 1 || readyIn(t, s.ch, "audit")+readyIn(t, s.ch, "shop.unroutable") > 0 {
+			t.Fatalf("%+v", r)
+		}
+		s.awaitReady(t, "billing", 1)
+		got := s.drained(t, "billing")[0]
+		if noted, _ := got.Headers["retry-exchange"].(string); got.Exchange != "shop.return" ||
+			got.RoutingKey != "order.chosen" || (noted == "events") != (exchange == "events") || noted == "shop.return" {
+			t.Errorf("by %s with the key %s: %v", got.Exchange, got.RoutingKey, got.Headers)
+		}
+		s.tidy(t)
+	}
+}

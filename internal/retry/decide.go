@@ -384,6 +384,9 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 			f.key, _ = keys[0].(string)
 			f.cc = keys[1:]
 		}
+		if f.exchange == topology.ReturnExchangeName(r.topology.Name) {
+			f.sentAgain(d.Headers)
+		}
 	}
 	// Or dead-lettered by the broker otherwise.
 	rejected := len(all) > 0 && (all[0]["queue"] == origin || all[0]["queue"] == hold)
@@ -423,6 +426,15 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 		f.attempt-- // the one that has not been made
 	}
 	return f
+}
+
+// sentAgain reads where the publisher sent a message that came by the exchange NAME.return: a desk
+// has sent it to its queue alone, and kept that. Only who may write to that exchange is believed,
+// as with a retry.
+func (f *failure) sentAgain(h map[string]any) {
+	if key, ok := h[topology.HeaderRoutingKey].(string); ok && len(key) <= longestKey {
+		f.exchange, f.key = text(h[topology.HeaderExchange]), key
+	}
 }
 
 // within reports whether now is less than a time after the first failure. A time that cannot be

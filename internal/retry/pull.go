@@ -28,6 +28,11 @@ func (r Rules) Pull(d Message, queue, why string, now time.Time) Decision {
 			why += "; before that: " + before
 		}
 	} else {
+		f := failure{exchange: exchange, key: key}
+		if exchange == topology.ReturnExchangeName(r.topology.Name) {
+			f.sentAgain(h)
+		}
+		exchange, key = f.exchange, f.key
 		delete(h, topology.HeaderExchange)
 		delete(h, topology.HeaderRoutingKey)
 		d.Headers = h

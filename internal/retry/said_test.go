@@ -1,6 +1,7 @@
 package retry_test
 
 import (
+	"maps"
 	"math"
 	"strings"
 	"testing"
@@ -244,5 +245,28 @@ func TestAConsumerAsksForAWait(t *testing.T) {
 				t.Errorf("%s with the headers %v, want count %d and %d attempts", got.Outcome, got.Headers, tc.count, tc.counted)
 			}
 		})
+	}
+}
+
+// A message that came by the exchange NAME.return and says where its publisher sent it has failed
+// there, also if a desk has sent it. From another exchange its publisher may have written that.
+func TestWherePublishersSentWhatADeskSent(t *testing.T) {
+	t.Parallel()
+	c := elsewhere(1, 2, topology.WorkQueue{Name: "billing", Backoff: "a"})
+	for _, tc := range []struct{ by, exchange, key string }{
+		{"shop.return", "events", "order.placed"}, {"orders", "orders", "k"},
+	} {
+		h := map[string]any{"retry-exchange": "events", "retry-routing-key": "order.placed", "desk-run": "r1"}
+		m := retry.Message{Exchange: tc.by, Key: "k", Headers: maps.Clone(h)}
+		pulled := rulesOf(c, "a").Pull(m, "billing", "", moment(t))
+		h["x-death"] = []any{map[string]any{
+			"queue": "billing", "reason": "rejected", "exchange": tc.by, "routing-keys": []any{"k", "@billing"},
+		}}
+		failed := rulesOf(c, "a").Decide(retry.Message{Exchange: "shop.failed", Key: "@billing", Headers: h}, moment(t))
+		for _, got := range []retry.Decision{failed, pulled} {
+			if got.Headers["retry-exchange"] != tc.exchange || got.Headers["retry-routing-key"] != tc.key || got.Key != tc.key {
+				t.Errorf("by %s: %s, %v", tc.by, got.Key, got.Headers)
+			}
+		}
 	}
 }
