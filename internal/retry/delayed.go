@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -319,6 +320,11 @@ func quoted(v any) string {
 		out = strconv.Quote(v)
 	case []byte:
 		return "binary"
+	case time.Time:
+	default:
+		if reflect.ValueOf(v).Kind() == reflect.Struct { // of the AMQP library: a decimal
+			return "a " + strings.ToLower(reflect.TypeOf(v).Name())
+		}
 	}
 	if runes := []rune(topology.Printable(out)); len(runes) > longest {
 		return string(runes[:longest]) + "…"

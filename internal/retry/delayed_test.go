@@ -172,3 +172,14 @@ func TestTimesAreRoundedUp(t *testing.T) {
 		t.Errorf("it waits until %v", due)
 	}
 }
+
+// A value of a type of the AMQP library is named by its type.
+func TestADelayThatIsADecimal(t *testing.T) {
+	t.Parallel()
+	type Decimal struct{ Scale, Value int }
+	r := NewDelayRules(topology.Compiled{Name: "shop"}, topology.Delay{Name: "later"}, 0)
+	got := r.Decide(Message{Headers: map[string]any{"x-delay": Decimal{1, 5}}}, time.Now())
+	if want := "x-delay is a decimal, not a number of milliseconds"; got.Error != want {
+		t.Errorf("%q", got.Error)
+	}
+}
