@@ -23,7 +23,11 @@ func (r *Runner) Destroy(ctx context.Context) error {
 	if err := r.usedMeanwhile(left); err != nil {
 		return err
 	}
-	if stay := staying(left); len(stay) > 0 {
+	stay := staying(left)
+	if held := holding(left); len(held) > 0 { // the rest stays for what they hold
+		stay = held
+	}
+	if len(stay) > 0 {
 		return unfinished("%s may still hold messages; keep 'dlxctl process' running, and run destroy again, or pass --wait",
 			strings.Join(stay, ", "))
 	}

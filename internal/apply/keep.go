@@ -137,5 +137,13 @@ func staying(left plan.Plan) []string {
 	return out
 }
 
+// holding names the queues that stay while left is not carried out: no other object holds messages.
+func holding(left plan.Plan) []string {
+	left.Changes = slices.DeleteFunc(slices.Clone(left.Changes), func(c plan.Change) bool {
+		return c.Kind != topology.KindQueue
+	})
+	return staying(left)
+}
+
 // keyOf returns the key of the object that c changes.
 func keyOf(c plan.Change) topology.Key { return topology.Key{Kind: c.Kind, Name: c.Name} }

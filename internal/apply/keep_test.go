@@ -58,3 +58,16 @@ func TestADelayWithMessagesIsNotRemovedWhole(t *testing.T) {
 		t.Errorf("where it stays in the file: %v", err)
 	}
 }
+
+// What stays because of messages is said of queues alone, and of each once.
+func TestOnlyQueuesHoldMessages(t *testing.T) {
+	t.Parallel()
+	left := plan.Plan{Retiring: []string{"shop.a.retry.1s"}, Changes: []plan.Change{
+		{Action: plan.Delete, Kind: topology.KindExchange, Name: "shop.unroutable"},
+		{Action: plan.Delete, Kind: topology.KindQueue, Name: "shop.unroutable"},
+		{Action: plan.Delete, Kind: topology.KindExchange, Name: "shop.return"},
+	}}
+	if got := holding(left); !slices.Equal(got, []string{"shop.a.retry.1s", "shop.unroutable"}) {
+		t.Error(got)
+	}
+}
