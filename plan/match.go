@@ -68,7 +68,7 @@ func (r *resolver) matchPolicies(out *matchedPolicies, have map[string]topology.
 			}
 		}
 		each := topology.Queue{External: true, Arguments: topology.Arguments{topology.ArgQueueType: typeOf(want)}}
-		want.Definition = policy.Merge(each, base.Definition, want.Definition, nil)
+		want.Definition = policy.Merge(each, r.copied(base), want.Definition, nil)
 		p, stored := have[want.Name]
 		inEffect := base
 		if stored {

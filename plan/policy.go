@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/arguments"
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -63,7 +64,7 @@ func (r *resolver) policies(queues []topology.Queue) matchedPolicies {
 				want.Priority = topology.PriorityAbove(p.Priority)
 			}
 		}
-		want.Definition = policy.Merge(q, base.Definition, want.Definition, r.limits[q.Name])
+		want.Definition = policy.Merge(q, r.copied(base), want.Definition, r.limits[q.Name])
 		p, ok := have[want.Name]
 		inEffect := base
 		if ok {
@@ -94,6 +95,13 @@ func (r *resolver) policies(queues []topology.Queue) matchedPolicies {
 	}
 	r.matchPolicies(&out, have)
 	return out
+}
+
+// copied returns what a policy of the topology repeats of another team's policy. A key that was
+// stored before an upgrade, and that RabbitMQ no longer knows, is not in it: it has no effect, and
+// the copy would be refused.
+func (r *resolver) copied(base topology.Policy) topology.Arguments {
+	return base.Definition.Without(arguments.OutdatedKeys(r.state.Version, base.Definition)...)
 }
 
 // pending reports whether a policy was stored and may not be in effect: see

@@ -148,6 +148,12 @@ func TestPolicyStartsFromWhatIsInEffect(t *testing.T) {
 			inEffect: map[string]string{},
 			want:     `1000 {` + deadLettering + `}`,
 		},
+		"stored before an upgrade": { // 4.3 refuses a copy of these keys
+			queue: args{"x-queue-type": "classic"},
+			policies: []topology.Policy{queuePolicy("p", ".*", 1,
+				args{"queue-master-locator": "min-masters", "ha-mode": "all", "max-length": int64(9)})},
+			want: `1000 {` + deadLettering + `,"max-length":9}`,
+		},
 		"not for this name": {
 			policies: []topology.Policy{queuePolicy("p", "^cr$", 4000, args{"expires": int64(1)})},
 			want:     `1000 {` + deadLettering + safely + `,"overflow":"reject-publish"}`,

@@ -181,6 +181,7 @@ func (r *resolver) generated(found map[protectionKey]*protection, permitted []to
 // protect notes that a queue is harmed by some keys of a policy.
 func (r *guards) protect(g *protection, base topology.Policy, q topology.Queue, keys []string) {
 	g.policy = base
+	g.policy.Definition = r.copied(base)
 	g.members = append(g.members, q)
 	for _, key := range keys {
 		g.keys[key] = append(g.keys[key], q)

@@ -100,6 +100,21 @@ func RefusedKeys(version string, definition topology.Arguments) []Problem {
 	return out
 }
 
+// OutdatedKeys returns the keys of a stored policy that have no effect on RabbitMQ of that version,
+// which refuses a new policy with them: those that only other lines know, and since 4.0 those of
+// mirroring.
+func OutdatedKeys(version string, definition topology.Arguments) []string {
+	out := slices.DeleteFunc(definition.Names(), func(key string) bool {
+		return !strings.HasPrefix(key, "ha-") || !(topology.State{Version: version}).AtLeast(4, 0)
+	})
+	for _, p := range RefusedKeys(version, definition) {
+		if p.Misplaced && slices.Contains(KnownKeys(), p.Argument) {
+			out = append(out, p.Argument)
+		}
+	}
+	return out
+}
+
 func refusalOfKey(line lines, key string, definition topology.Arguments) (p Problem, refused bool) {
 	for _, r := range keys() {
 		if r.on&line == 0 || !slices.Contains(r.names, key) {
