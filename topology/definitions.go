@@ -9,8 +9,8 @@ import (
 
 // Definitions returns t in the format that RabbitMQ exports and imports, for
 // POST /api/definitions. Every object names vhost, which must exist by then. A new node with
-// load_definitions makes no default virtual host and no default user: 4.0.5 and 4.3.6 then end their
-// boot, and 3.10.8 starts without either, and without the objects (measured).
+// load_definitions makes no default virtual host and no default user: 4.0.5 and 4.3.6 then end
+// their boot, and 3.10.8 starts without either, and without the objects (measured).
 //
 // External exchanges and queues are left out; the bindings from and to them are
 // included. Every flag and every arguments object is written out, because brokers

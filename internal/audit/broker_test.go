@@ -290,8 +290,8 @@ func TestAPolicyThatIsInEffectIsNotAFinding(t *testing.T) {
 }
 
 // A queue whose node is down is not taken for missing, though RabbitMQ 4.3 does not list it. The
-// audit finds that no node answers for it, and nothing else about it. Of the quorum queues it names the
-// one that has fewer replicas than there are nodes, one of which is down.
+// audit finds that no node answers for it, and nothing else about it. Of the quorum queues it names
+// the one that has fewer replicas than there are nodes, one of which is down.
 func TestAQueueThatIsDown(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()

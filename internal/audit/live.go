@@ -238,7 +238,9 @@ func fewReplicas() check {
 		if !known || missing <= 0 {
 			return Finding{}, false
 		}
-		without := slices.DeleteFunc(slices.Clone(x.in.Live.Nodes), func(node string) bool { return slices.Contains(replicas, node) })
+		without := slices.DeleteFunc(slices.Clone(x.in.Live.Nodes), func(node string) bool {
+			return slices.Contains(replicas, node)
+		})
 		f := Finding{
 			Evidence: fmt.Sprintf("%s, on %s, in a cluster of %d nodes", text.Count(len(replicas), "replica"),
 				strings.Join(replicas, " and "), len(x.in.Live.Nodes)),
