@@ -303,7 +303,9 @@ func TestAQueueThatIsDown(t *testing.T) {
 		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead",
 	})
 	for name, replicas := range map[string]int{"one": 1, "three": 3} {
-		brokertest.Declare(t, target.Channel(t), name, amqp091.Table{"x-queue-type": "quorum", "x-quorum-initial-group-size": replicas})
+		brokertest.Declare(t, target.Channel(t), name, amqp091.Table{
+			"x-queue-type": "quorum", "x-quorum-initial-group-size": replicas,
+		})
 	}
 	brokertest.Bind(t, third, "billing.dead", "dead", "amq.direct", nil)
 	m := managementtest.Client(t, target)
