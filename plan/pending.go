@@ -28,7 +28,7 @@ func (r *resolver) replacements() waiting {
 			out.withheld[w.Name] = w.Replaces
 		}
 		if _, made := r.existing[w.Name]; made {
-			line := "%s gets its bindings when %s is migrated; run dlxctl migrate %s"
+			line := "%[1]s gets its bindings when %[2]s is migrated; let a service consume %[1]s, then run dlxctl migrate %[3]s"
 			switch {
 			case cutOver || r.isBound(w):
 				line = "messages go to %s, and the legacy queue %s still exists; run dlxctl migrate %s"

@@ -15,7 +15,7 @@ func TestMigrationPending(t *testing.T) {
 	t.Parallel()
 	legacy := topology.Queue{Name: "v1", Durable: true, Arguments: args{"x-queue-type": "classic"}}
 	bound := "queues: [{name: v2, replaces: v1, bindings: [{exchange: e, keys: [a, b]}]}]\nexchanges: [{name: e}]"
-	const before = "v2 gets its bindings when v1 is migrated; run dlxctl migrate v1"
+	const before = "v2 gets its bindings when v1 is migrated; let a service consume v2, then run dlxctl migrate v1"
 	const after = "messages go to v2, and the legacy queue v1 still exists; run dlxctl migrate v1"
 	for name, tc := range map[string]struct {
 		file     string

@@ -37,6 +37,16 @@ func (r *Runner) consumers(ctx context.Context, state topology.State, queue stri
 	}
 }
 
+// unread says to let a service consume the successor first, where nothing does: new messages wait
+// in it, and to stop the consumers of the legacy queue would stop the last ones. It returns ""
+// where consumers read it, or where that is not known.
+func (r *Runner) unread(ctx context.Context, state topology.State, m Move) string {
+	if n, err := r.consumers(ctx, state, m.New); err != nil || n > 0 {
+		return ""
+	}
+	return m.New + " has no consumers: let a service consume it, then "
+}
+
 // singleActive reports whether a queue has a single active consumer.
 func singleActive(state topology.State, queue string) bool {
 	return slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool {

@@ -337,8 +337,8 @@ func (r *Runner) waitForConsumers(ctx context.Context, m Move) (topology.State, 
 			return state, nil
 		}
 		if !time.Now().Before(deadline) {
-			return state, fmt.Errorf("%w: the queue %s still has %s%s; stop them and run migrate again, or use --drain now",
-				ErrWaiting, m.Legacy, text.Count(consumers, "consumer"), rebound)
+			return state, fmt.Errorf("%w: the queue %s still has %s%s; %sstop them and run migrate again, or use --drain now",
+				ErrWaiting, m.Legacy, text.Count(consumers, "consumer"), rebound, r.unread(ctx, state, m))
 		}
 		if err := wait.For(ctx, time.Second); err != nil {
 			return state, err

@@ -99,9 +99,21 @@ func (m Move) notes(want topology.Compiled, state topology.State, judged *survey
 		out = append(out, Note{Text: fmt.Sprintf("on RabbitMQ %s, %s can have retries under its own name, without a migration: list it with external: true and a backoff that has engine: native",
 			state.Version, m.Legacy)})
 	}
+	out = append(out, m.unreadNotes(state)...)
 	out = append(out, m.feederNotes(judged)...)
 	out = append(out, m.deskNotes(state)...)
 	return append(out, m.policyNotes(state, legacy, successor)...)
+}
+
+// unreadNotes says that messages will wait in the successor, where consumers read the legacy queue
+// and none reads the successor.
+func (m Move) unreadNotes(state topology.State) []Note {
+	u := state.Usage[m.New] // zero: it is to be created
+	if state.Usage[m.Legacy].Consumers == 0 || u.Consumers > 0 || u.ConsumersUnknown {
+		return nil
+	}
+	return []Note{{Decide: true, Text: fmt.Sprintf("no consumer reads %s: from the cutover on, new messages wait there; "+
+		"run migrate --until prepare, let a service consume %s, then run migrate", m.New, m.New)}}
 }
 
 // consequence says what changes without an argument. Empty: nothing to say.
