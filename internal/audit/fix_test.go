@@ -266,6 +266,14 @@ func advices() map[string]advice {
 				"\n" + curl + "PUT" + api + `policies/%2F/limit"`,
 			},
 		},
+		"a loop that the delivery limit ends gets a successor, not a queue without a limit": {
+			definitions(exchange("events", "topic"),
+				queue("billing", `"x-queue-type": "quorum", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "wait"`)+", "+
+					queue("wait", `"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing"`),
+				binding("events", "#"), ""),
+			"cycle-cut", "billing",
+			[]string{"  - {name: billing.v2, type: quorum, replaces: billing, backoff: standard}"},
+		},
 		"a dead-letter queue that is not durable": {
 			definitions("", queue("billing", byName)+`, {"name": "dlq", "durable": false, "auto_delete": false, "arguments": {}}`, "", ""),
 			"dead-letter-queue-not-durable", "dlq",

@@ -102,7 +102,8 @@ func cycleCut() check {
 		Why: "A message that would be dead-lettered to a queue in which it died before is dropped, unless a consumer has " +
 			"rejected it since. In a loop of queues that is what happens to a message that expires, is dropped for length, " +
 			"or was returned too many times: it is lost without an error.",
-		Fix: "Remove the TTL or the limit from the work queue, or dead-letter these messages to a queue outside the loop.",
+		Fix: "Dead-letter these messages to a queue outside the loop, or remove the TTL or the length limit. A delivery " +
+			"limit should stay: it ends what crashes its consumer.",
 		Hit: Example{Definitions: retryLoop(`, "x-message-ttl": 60000`)}, Miss: Example{Definitions: retryLoop("")},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
 		i := slices.IndexFunc(q.Ways, func(w survey.Way) bool {
@@ -195,15 +196,16 @@ func causes(reason route.Reason) []string {
 // withoutReason returns the fixes by which messages of a queue do not die for a reason, or go to
 // another queue.
 func (x *index) withoutReason(q *queue, reason route.Reason) []Fix {
-	var out []Fix
+	elsewhere := x.deadLettering(q)
 	switch reason {
 	case route.Expired, route.MaxLen:
-		out = x.unsetting(q, causes(reason)...)
+		return slices.Concat(x.unsetting(q, causes(reason)...), elsewhere)
 	case route.DeliveryLimit:
-		out = x.setting(q, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
+		// Last: without a limit, a message that crashes its consumer comes back without end.
+		return slices.Concat(elsewhere, x.setting(q, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited}))
 	case route.Rejected:
 	}
-	return slices.Concat(out, x.deadLettering(q))
+	return elsewhere
 }
 
 func endlessRetries() check {
