@@ -50,7 +50,7 @@ func (r *resolver) crashes() (f findings) {
 	if len(names) == 0 {
 		return f
 	}
-	line := "the broker's default delivery limit applies: a message counts as failed when it crashes its consumer for the 21st time"
+	line := "the broker's default delivery limit applies: a message counts as failed when it crashes its consumer for the 21st time; write deliveryLimit: 20 before you apply; later, it replaces a queue that has no deadLetterBy: policy"
 	if r.state.Major() < 4 {
 		line = "this broker has no default delivery limit: a message that crashes its consumer is redelivered forever; set deliveryLimit"
 	}
