@@ -84,7 +84,7 @@ func (k *migrateCommand) propose(
 			fmt.Fprintln(k.app.stdout, line)
 			continue
 		}
-		entry, bindings, err := k.entry(ctx, want, name)
+		entry, bindings, err := k.entry(ctx, sources, want, name)
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (k *migrateCommand) propose(
 // entry returns the entry of queues for a queue that the file does not have, with the bindings
 // that it has on the broker.
 func (k *migrateCommand) entry(
-	ctx context.Context, want topology.Compiled, legacy string,
+	ctx context.Context, sources []spec.Source, want topology.Compiled, legacy string,
 ) (string, []topology.Binding, error) {
 	s, err := k.app.conn.open(want)
 	if err != nil {
@@ -152,7 +152,7 @@ func (k *migrateCommand) entry(
 			bindings = append(bindings, b)
 		}
 	}
-	entry, err := spec.Entry(legacy+k.suffix, legacy, bindings)
+	entry, err := spec.Entry(sources, legacy+k.suffix, legacy, bindings)
 	return entry, bindings, err
 }
 

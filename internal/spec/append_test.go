@@ -48,6 +48,19 @@ func TestAppend(t *testing.T) {
 	}
 }
 
+// An entry has what the defaults of a file that import wrote lack for a successor.
+func TestEntryOfAnImportedFile(t *testing.T) {
+	t.Parallel()
+	const file = "version: 1\nname: shop\nbackoff: {b: {tiers: [1s]}}\ndefaults: {deadLetterBy: unmanaged}\nqueues:\n"
+	entry, err := Entry([]Source{{Name: "a.yaml", Data: []byte(file)}}, "new", "old", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadRetryTo(t, file+"  - "+entry+"\n"); err != nil {
+		t.Errorf("%s: %v", entry, err)
+	}
+}
+
 // An entry has the bindings of the legacy queue, whatever their exchange is, and the file is valid.
 func TestEntry(t *testing.T) {
 	t.Parallel()
@@ -62,7 +75,7 @@ func TestEntry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			entry, err := Entry("new", "old", []topology.Binding{b})
+			entry, err := Entry(nil, "new", "old", []topology.Binding{b})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -136,8 +136,8 @@ func replaceName(f Source, entry, name *yaml.Node, legacy, successor string) (ed
 }
 
 // Entry writes an entry of queues, on one line: a queue that replaces legacy and
-// has these bindings.
-func Entry(name, legacy string, bindings []topology.Binding) (string, error) {
+// has these bindings. It has what the defaults of the files lack for a successor.
+func Entry(sources []Source, name, legacy string, bindings []topology.Binding) (string, error) {
 	type source struct {
 		Exchange  string         `yaml:"exchange"`
 		Match     string         `yaml:"match,omitempty"`
@@ -149,8 +149,13 @@ func Entry(name, legacy string, bindings []topology.Binding) (string, error) {
 	entry := struct {
 		Name     string   `yaml:"name"`
 		Replaces string   `yaml:"replaces"`
+		By       string   `yaml:"deadLetterBy,omitempty"`
+		Backoff  string   `yaml:"backoff,omitempty"`
 		Bindings []source `yaml:"bindings,omitempty,flow"`
-	}{Name: name, Replaces: legacy}
+	}{Name: name, Replaces: legacy, Backoff: backoffOf(sources)}
+	if slices.Contains(defaultsOf(sources, "deadLetterBy"), unmanaged) {
+		entry.By = byArguments // as a successor must have
+	}
 	keys := map[string]int{} // by exchange: the index of its entry
 	for _, b := range bindings {
 		args := b.Arguments.Without(topology.ArgManagedBy)

@@ -136,19 +136,37 @@ func Proposed(sources []Source, match *regexp.Regexp) []string {
 // backoffOf returns the backoff that a successor names in these files: none if their defaults have
 // one, else the first.
 func backoffOf(sources []Source) string {
-	first := ""
+	if len(defaultsOf(sources, "backoff")) > 0 {
+		return ""
+	}
+	for _, top := range mappingsOf(sources) {
+		if list := valueOf(top, "backoff"); list != nil && len(list.Content) > 0 {
+			return list.Content[0].Value
+		}
+	}
+	return ""
+}
+
+// defaultsOf returns the values that a key has in the defaults of these files.
+func defaultsOf(sources []Source, key string) []string {
+	var out []string
+	for _, top := range mappingsOf(sources) {
+		if v := valueOf(valueOf(top, "defaults"), key); v != nil {
+			out = append(out, v.Value)
+		}
+	}
+	return out
+}
+
+// mappingsOf returns the top level of each of these files that is not an overlay.
+func mappingsOf(sources []Source) []*yaml.Node {
+	var out []*yaml.Node
 	sources, _ = separate(sources)
 	for _, f := range sources {
 		var doc yaml.Node
-		if yaml.Unmarshal(f.Data, &doc) != nil || len(doc.Content) == 0 {
-			continue
-		}
-		if valueOf(valueOf(doc.Content[0], "defaults"), "backoff") != nil {
-			return ""
-		}
-		if list := valueOf(doc.Content[0], "backoff"); first == "" && list != nil && len(list.Content) > 0 {
-			first = list.Content[0].Value
+		if yaml.Unmarshal(f.Data, &doc) == nil && len(doc.Content) > 0 {
+			out = append(out, doc.Content[0])
 		}
 	}
-	return first
+	return out
 }
