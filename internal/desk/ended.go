@@ -263,8 +263,9 @@ func (e Ended) Write(w io.Writer, most int, s Screen) error {
 	table := text.Table{Whole: []int{0}, Last: []int{4}}
 	table.Add(nil, "RUN", s.choose("AGE", "ENDED"), "ACTION", "QUEUE", "RESULT", "CHOSEN BY", "BY", "REASON")
 	for _, r := range shown {
-		table.Add(nil, r.Run, s.when(r.EndedAt), r.Did(), text.Name(r.Queue), topology.Printable(r.Outcome()),
-			topology.Printable(r.ChosenBy.String()), dash(r.By), dash(r.Reason))
+		// Other programs can write a record: none of its texts reaches the terminal as it is.
+		table.Add(nil, text.Name(r.Run), s.when(r.EndedAt), topology.Printable(r.Did()), text.Name(r.Queue),
+			topology.Printable(r.Outcome()), topology.Printable(r.ChosenBy.String()), dash(r.By), dash(r.Reason))
 	}
 	if len(shown) > 0 {
 		if err := table.Write(w, s.Width); err != nil {

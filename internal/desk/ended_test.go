@@ -380,6 +380,24 @@ the newest 2 of 3; --limit 0 lists all
 	}
 }
 
+// Others can write a record, and make a queue that is named like a hold: what they say does nothing
+// in a terminal.
+func TestRunsOfOthersDoNothingInATerminal(t *testing.T) {
+	t.Parallel()
+	const odd = "\x1b]52;c;eA==\a"
+	var b strings.Builder
+	ended := desk.Ended{Runs: []desk.EndedRun{{Result: desk.Result{
+		Run: odd, Action: odd, Queue: odd, By: odd, Reason: odd, Stopped: odd,
+	}, ChosenBy: desk.Criteria{Where: odd, Handles: []string{odd}, HandleCount: 1}}}}
+	runs := []desk.Run{{ID: odd, Action: odd, Queue: odd, Phase: desk.Sending, By: odd, Reason: odd, Age: 1}}
+	if err := errors.Join(ended.Write(&b, 0, desk.Screen{}), desk.WriteRuns(&b, runs, desk.Screen{})); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(b.String(), "\x1b\a") || !strings.Contains(b.String(), `\x1b]52`) {
+		t.Errorf("the tables are\n%q", b.String())
+	}
+}
+
 // A run whose list is gone is returned, and says and records what it was: its hold tells.
 func TestAReturnWithoutAListIsRecorded(t *testing.T) {
 	brokertest.OnNewestLine(t)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // WriteLooked writes one line on what was looked at.
@@ -257,14 +258,14 @@ func WriteRuns(w io.Writer, runs []Run, s Screen) error {
 	var old []string
 	for _, r := range runs {
 		if r.Age > 0 {
-			old = append(old, r.ID)
+			old = append(old, text.Name(r.ID))
 		}
 		phase := string(r.Phase) + ", stopped"
 		if r.Active {
 			phase = string(r.Phase) + " now"
 		}
 		rows = append(rows, []string{
-			r.ID, r.does(), text.Name(r.Queue), phase, fmt.Sprint(r.Chosen), fmt.Sprint(r.Holds),
+			text.Name(r.ID), topology.Printable(r.does()), text.Name(r.Queue), phase, fmt.Sprint(r.Chosen), fmt.Sprint(r.Holds),
 			s.when(r.Started), dash(r.By), dash(r.Reason),
 		})
 	}
