@@ -113,22 +113,27 @@ func alikeError() func(View) any {
 	return func(v View) any { return alike(v.Problem()) }
 }
 
-// NewAlike returns a function that makes errors equal which differ in numbers and ids alone.
+// NewAlike returns a function that makes errors equal which differ in numbers, ids and e-mail
+// addresses alone. An id is a word such as 8f3a2, or a hexadecimal number. Of a word such as C17 or
+// 30s only the digits count as different: the rest may say what went wrong.
 func NewAlike() func(problem string) string {
-	varying := regexp.MustCompile(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}` +
-		`|\b0[xX][0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|\b\d+(?:[.,:]\d+)*|\d{3,}`)
+	varying := regexp.MustCompile(`[\w.+-]+@[\w-]+(?:\.[\w-]+)+` +
+		`|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}` +
+		`|\b0[xX][0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b` +
+		`|(?:[A-Za-z]+\d+[A-Za-z]|\d+[A-Za-z]+\d)[0-9A-Za-z]*` +
+		`|\d+(?:[.,:]\d+)*`)
 	return func(problem string) string {
 		first, _, _ := strings.Cut(strings.TrimSpace(problem), "\n")
 		return varying.ReplaceAllStringFunc(cut(first, 4*longestValue), func(found string) string {
 			switch {
-			case strings.Count(found, "-") == 4:
-				return "<id>"
+			case strings.Contains(found, "@"):
+				return "<email>"
 			case !strings.ContainsAny(found, "0123456789"):
 				return found // a word such as "deadbeef"
-			case strings.ContainsAny(found, "abcdefABCDEFxX"):
-				return "<hex>"
-			default:
+			case strings.Trim(found, "0123456789.,:") == "":
 				return "<n>"
+			default:
+				return "<id>"
 			}
 		})
 	}

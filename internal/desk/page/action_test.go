@@ -486,13 +486,13 @@ func TestThePageGroupsByError(t *testing.T) {
 	}
 }
 
-// A number, a hexadecimal id and a UUID at the same place of an error make three groups, and the
-// expression of each chooses its own messages.
+// A number, an id of any form and an e-mail address at the same place of an error make three
+// groups, and the expression of each chooses its own messages.
 func TestGroupsOfNumbersAndIdsAreApart(t *testing.T) {
 	t.Parallel()
-	views := orders(9)
+	views := orders(10)
 	for i := range views {
-		id := []string{"%08d", "%07da", "0x%d", "3f2504e0-4f89-41d3-9a0c-0305e82c330%d", "%d,5"}[i%5]
+		id := []string{"%08d", "%07da", "0x%d", "3f2504e0-4f89-41d3-9a0c-0305e82c330%d", "%d,5", "k%dJ", "a%d@b.org"}[i%7]
 		views[i].Error = fmt.Sprintf("order "+id+" rejected", i)
 	}
 	s := serve(t, &engine{views: views}).signIn(t)

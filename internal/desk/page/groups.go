@@ -175,13 +175,14 @@ func expression(by, value string, v deadletter.View) string {
 	return ""
 }
 
-// placeholders are the regular expressions for what [deadletter.NewAlike] makes equal. They have
-// nothing in common: an id that has digits alone is in the group of numbers. That of hexadecimal
-// ids does not ask for their 8 digits: it cannot, and ask for one from a to f too.
+// placeholders are the regular expressions for what [deadletter.NewAlike] makes equal. An id that
+// has digits alone is in the group of numbers. That of ids does not ask for the 8 digits of a
+// hexadecimal one: it cannot, and ask for one from a to f too.
 var placeholders = map[string]string{ //nolint:gochecknoglobals // a constant table
-	"<n>":   `\d+(?:[.,:]\d+)*`,
-	"<id>":  `[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`,
-	"<hex>": `(?:0[xX][0-9a-fA-F]+|\d*[a-fA-F][0-9a-fA-F]*)`,
+	"<n>": `\d+(?:[.,:]\d+)*`,
+	"<id>": `(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|0[xX][0-9a-fA-F]+` +
+		`|(?:[A-Za-z]+\d+[A-Za-z]|\d+[A-Za-z]+\d)[0-9A-Za-z]*|\d+[a-fA-F]+|[a-fA-F]+\d+)`,
+	"<email>": `[\w.+-]+@[\w-]+(?:\.[\w-]+)+`,
 }
 
 // alike returns the regular expression for a group of errors that differ in numbers and ids. The
