@@ -66,7 +66,8 @@ func (k *deskGroupsCommand) run(c *cobra.Command, args []string) error {
 		default:
 			err = desk.WriteGroups(k.app.stdout, found, k.app.screen())
 		}
-		err = cmp.Or(err, desk.WriteApart(k.app.stderr, found), desk.WriteUncommented(k.app.stderr, found))
+		err = cmp.Or(err, desk.WriteMasked(k.app.stderr, found), desk.WriteApart(k.app.stderr, found),
+			desk.WriteUncommented(k.app.stderr, found))
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expr-lang/expr"
 
+	"github.com/dlxctl/dlxctl/internal/redact"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -76,6 +77,9 @@ func ParseBy(s string) (By, error) {
 		}
 		value := func(v View) any {
 			found, err := path.value(v, &state{masked: v.Masked})
+			if errors.Is(err, errMasked) {
+				return redact.Mask // as in a body that is hidden whole, which may have it or not
+			}
 			if err != nil {
 				return nil
 			}

@@ -267,3 +267,21 @@ func TestAFilterKnowsNothingOfWhatIsMasked(t *testing.T) {
 		}
 	}
 }
+
+// Messages whose value is masked or hidden are one group, which is not that of those without one.
+func TestGroupsOfMaskedValues(t *testing.T) {
+	t.Parallel()
+	for name, rules := range map[string]redact.Rules{
+		"masked": {Paths: []string{"body.customer.email"}}, "hidden": {HideBodies: true},
+	} {
+		redactor, err := redact.New(rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := deadletter.Reader{Redactor: func(string) *redact.Redactor { return redactor }}
+		m := message(`{"customer": {"email": "ann@example.org"}}`, amqp091.Table{})
+		if got := grouped(t, "body.customer.email", r.View(m))[0].Value; got != redact.Mask {
+			t.Errorf("%s: the group is %q", name, got)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/redact"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -69,6 +70,17 @@ func WriteUncommented(w io.Writer, found Grouped) error {
 		return nil
 	}
 	_, err := fmt.Fprintf(w, "comments on the groups are not shown: %s\n", topology.Printable(found.Uncommented.Error()))
+	return err
+}
+
+// WriteMasked says of how many messages the value is not shown: they are one group, and may differ.
+func WriteMasked(w io.Writer, found Grouped) error {
+	i := slices.IndexFunc(found.Groups, func(g deadletter.Group) bool { return g.Value == redact.Mask })
+	if i < 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "note: %s is masked in %s: those that differ in it are one group\n",
+		text.Name(found.By), text.Count(found.Groups[i].Count, "message"))
 	return err
 }
 

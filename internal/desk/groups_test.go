@@ -75,3 +75,17 @@ func TestDeadLettersAreGroupedByWhatTheConsumerSaid(t *testing.T) {
 		}
 	}
 }
+
+func TestWriteMasked(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	for _, value := range []string{"AT", "[masked]"} {
+		found := desk.Grouped{By: "body.email", Groups: []deadletter.Group{{Value: value, Count: 3}}}
+		if err := desk.WriteMasked(&out, found); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := "note: body.email is masked in 3 messages: those that differ in it are one group\n"; out.String() != want {
+		t.Errorf("it says %q; want %q", out.String(), want)
+	}
+}
