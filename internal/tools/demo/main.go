@@ -10,6 +10,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -51,6 +52,9 @@ func main() {
 	}
 	if err := d.run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
+		if errors.Is(err, broker.ErrUnreachable) {
+			fmt.Fprintln(os.Stderr, "on a broker of its own: env -u RABBITMQ_URL -u RABBITMQ_API_URL make demo")
+		}
 		os.Exit(1)
 	}
 }
