@@ -308,13 +308,13 @@ func TestTheTimelineIsTheHistory(t *testing.T) {
 	}
 	h := processed(5, "retry-history", []any{
 		entry("x"), 7, entry(int64(-1)),
-		entry(int64(4), "error-type", "Timeout", "tier", "10s"), entry(int64(5), "tier", 7),
+		entry(int64(4), "error-type", "Timeout", "tier", "1s"), entry(int64(5), "tier", 7),
 	})
 	known := deadletter.Knows(shop())
 	got := deadletter.Read(amqp091.Delivery{Exchange: "shop.standard.dlx", Headers: h}, "billing.dead", known)
 	want := []deadletter.Hop{
 		{Queue: "billing", Count: 3, Time: at(1), Exchange: "events", Keys: []string{"order.placed"}},
-		{Queue: "billing", Reason: "rejected", Count: 1, Time: at(5), Attempt: 4, ErrorType: "Timeout", Tier: "10s"},
+		{Queue: "billing", Reason: "rejected", Count: 1, Time: at(5), Attempt: 4, ErrorType: "Timeout", Tier: "1s"},
 		{Queue: "billing", Reason: "rejected", Count: 1, Time: at(5), Attempt: 5},
 	}
 	if d := cmp.Diff(want, got.Hops); d != "" {

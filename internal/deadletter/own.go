@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -82,7 +83,19 @@ func past(h fields) []Hop {
 			Tier: entry.text(topology.HistoryTier),
 		})
 	}
+	for i := range hops[:max(0, len(hops)-1)] {
+		if hops[i].early(hops[i+1]) {
+			hops[i].Tier = ""
+		}
+	}
 	return hops
+}
+
+// early reports whether the next failure came before the tier of a hop was over: the processor had
+// an older file, of which the tier has another delay now. RabbitMQ may round times to seconds.
+func (h Hop) early(next Hop) bool {
+	delay, err := topology.ParseDelay(h.Tier)
+	return err == nil && !h.Time.IsZero() && !next.Time.IsZero() && next.Time.Sub(h.Time)+time.Second < delay
 }
 
 // publishedTo returns where the publisher sent a message, as the processor or a consumer notes it.

@@ -93,7 +93,7 @@ func TestTheHistoryIsShown(t *testing.T) {
 	t.Parallel()
 	h := processed(2, "retry-error-type", "CardError", "retry-history", []any{
 		amqp091.Table{
-			"at": "2026-11-22T09:00:01.000Z", "attempt": int64(1), "reason": "rejected", "error-type": "Timeout", "tier": "10s",
+			"at": "2026-11-22T09:00:01.000Z", "attempt": int64(1), "reason": "rejected", "error-type": "Timeout", "tier": "8s",
 		},
 		amqp091.Table{
 			"at": "2026-11-22T09:00:09.500Z", "attempt": int64(2), "reason": "permanent", "error-type": "CardError",
@@ -112,13 +112,29 @@ func TestTheHistoryIsShown(t *testing.T) {
 		}
 		got := shown(t, r.View(message("", h)), 0)
 		for _, line := range []string{
-			"2026-11-22T09:00:01Z  billing  attempt 1: rejected by " + first + ", then waited 10s, came through exchange events",
+			"2026-11-22T09:00:01Z  billing  attempt 1: rejected by " + first + ", then waited 8s, came through exchange events",
 			"2026-11-22T09:00:09Z  billing  attempt 2: permanent by " + last,
 		} {
 			if !strings.Contains(got, line) || masked && strings.Contains(got, "Timeout") {
 				t.Errorf("masked %t: no %q in\n%s", masked, line, got)
 			}
 		}
+	}
+}
+
+// A tier is not shown as a wait that the times contradict: the processor had an older file.
+func TestAWaitThatWasNoneIsNotShown(t *testing.T) {
+	t.Parallel()
+	failed := func(n int, at, tier string) any {
+		return amqp091.Table{"at": "2026-11-22T09:00:" + at, "attempt": int64(n), "reason": "rejected", "tier": tier}
+	}
+	h := processed(3, "retry-history", []any{
+		failed(1, "01.000Z", "5s"), failed(2, "06.000Z", "1m"), failed(3, "08.000Z", ""),
+	})
+	var r deadletter.Reader
+	got := shown(t, r.View(message("", h)), 0)
+	if !strings.Contains(got, "then waited 5s") || strings.Contains(got, "waited 1m") {
+		t.Errorf("it is shown as\n%s", got)
 	}
 }
 
