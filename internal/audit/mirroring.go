@@ -57,7 +57,7 @@ func (x *index) mirrors(p topology.Policy) (Finding, bool) {
 		Consequence: "RabbitMQ 4 refuses the policy and the import of the whole file",
 		Remedy:      "decide which queues should be quorum queues, and remove these keys from the policy",
 	}
-	mirrored := x.State.Major() < 4 || x.passes(4, 0)
+	mirrored := x.State.Major() < 4 || x.passes(0)
 	if mirrored && slices.Contains(keys, "ha-mode") { // no other key keeps a node from starting
 		f.Consequence += ", and in a cluster its nodes do not start"
 	}

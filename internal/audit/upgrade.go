@@ -35,11 +35,11 @@ func forLine(in Input) Input {
 	return in
 }
 
-// passes reports whether the upgrade leads to a line of RabbitMQ, or over it, from one before, or
-// from one that is not known.
-func (x *index) passes(major, minor int) bool {
-	return x.in.For != "" && x.State.AtLeast(major, minor) &&
-		(x.in.from.Version == "" || !x.in.from.AtLeast(major, minor))
+// passes reports whether the upgrade leads to the line 4.minor of RabbitMQ, or over it, from one
+// before, or from one that is not known.
+func (x *index) passes(minor int) bool {
+	return x.in.For != "" && x.State.AtLeast(4, minor) &&
+		(x.in.from.Version == "" || !x.in.from.AtLeast(4, minor))
 }
 
 // unseenFor says what an upgrade changes and no audit sees, because it is neither in definitions
@@ -149,7 +149,7 @@ func storageVersion() check {
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
 		const argument = "x-queue-version"
 		version, set := q.Args[argument]
-		if q.Type() != topology.Classic || version == int64(2) || !set && !x.passes(4, 0) || !q.Durable {
+		if q.Type() != topology.Classic || version == int64(2) || !set && !x.passes(0) || !q.Durable {
 			return Finding{}, false
 		}
 		f := Finding{
@@ -179,7 +179,7 @@ func defaultDeliveryLimit() check {
 			Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 5` + dlx), Version: "3.13.7", For: "4.3",
 		},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
-		if q.Type() != topology.Quorum || q.Args.HasAny(topology.ArgDeliveryLimit) || !x.passes(4, 0) {
+		if q.Type() != topology.Quorum || q.Args.HasAny(topology.ArgDeliveryLimit) || !x.passes(0) {
 			return Finding{}, false
 		}
 		f := Finding{
@@ -240,7 +240,7 @@ func messagePriorities() check {
 		},
 		Miss: Example{Definitions: oneQueue(""), Version: "3.13.7", For: "4.3"},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
-		if q.Type() != topology.Quorum || !x.passes(4, 0) && !x.passes(4, 3) {
+		if q.Type() != topology.Quorum || !x.passes(0) && !x.passes(3) {
 			return Finding{}, false
 		}
 		f := Finding{
@@ -270,7 +270,7 @@ func uncountedNack() check {
 		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum"`), Version: "3.13.7", For: "4.3"},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
 		limit, limited := policy.DeliveryLimit(x.in.from, q.Queue.Queue, q.Args)
-		if !x.passes(4, 3) || !limited || limit >= topology.Unlimited {
+		if !x.passes(3) || !limited || limit >= topology.Unlimited {
 			return Finding{}, false
 		}
 		return Finding{

@@ -44,6 +44,9 @@ type Group struct {
 	Note *Note
 }
 
+// Masked reports whether all that is known of the messages' value is that rules mask it.
+func (g Group) Masked() bool { return g.Value == redact.Mask }
+
 // Note is what a person says.
 type Note struct {
 	// Text is what was said.

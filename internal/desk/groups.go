@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
-	"github.com/dlxctl/dlxctl/internal/redact"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -75,7 +74,7 @@ func WriteUncommented(w io.Writer, found Grouped) error {
 
 // WriteMasked says of how many messages the value is not shown: they are one group, and may differ.
 func WriteMasked(w io.Writer, found Grouped) error {
-	i := slices.IndexFunc(found.Groups, func(g deadletter.Group) bool { return g.Value == redact.Mask })
+	i := slices.IndexFunc(found.Groups, func(g deadletter.Group) bool { return g.Masked() })
 	if i < 0 {
 		return nil
 	}
