@@ -24,9 +24,10 @@ const renewEvery = time.Second
 
 // lock is a lock that a connection holds.
 type lock struct {
-	ch   *amqp091.Channel
-	free chan struct{} // closed to end its renewal
-	done chan struct{} // closed when its renewal has ended
+	ch    *amqp091.Channel
+	ended <-chan *amqp091.Error // closed when the connection has ended
+	free  chan struct{}         // closed to end its renewal
+	done  chan struct{}         // closed when its renewal has ended
 }
 
 // Lock acquires the lock with a name by declaring an exclusive queue of that name: the connection
@@ -58,7 +59,10 @@ func (c *Conn) Lock(name string) error {
 		}
 		return err
 	}
-	l := lock{ch: ch, free: make(chan struct{}), done: make(chan struct{})}
+	l := lock{
+		ch: ch, ended: c.conn.NotifyClose(make(chan *amqp091.Error, 1)),
+		free: make(chan struct{}), done: make(chan struct{}),
+	}
 	c.starting.Lock()
 	defer c.starting.Unlock()
 	c.locks.Store(name, l)
@@ -79,6 +83,8 @@ func (c *Conn) renew(name string, l lock) {
 	for {
 		select {
 		case <-l.free:
+			return
+		case <-l.ended:
 			return
 		case <-tick.C:
 		}
