@@ -113,17 +113,25 @@ func allOf(n int) string {
 	return fmt.Sprintf("all %d work queues", n)
 }
 
+// otherMoves returns the exchanges that lead to the successors of queues that other topologies move,
+// or replace under their names, with their owners. They exist as long as the move lasts.
+func otherMoves(topologyName string, state topology.State) map[string]string {
+	out := map[string]string{}
+	for _, e := range state.Have.Exchanges {
+		if owner, marked := topology.Owner(e.Arguments); marked && owner != topologyName &&
+			topology.IsSwitchName(owner, e.Name) {
+			out[e.Name] = owner
+		}
+	}
+	return out
+}
+
 // movedByOther says that another topology moves the messages and the bindings of a queue to another
 // queue, or replaces it under its name, and what to do. Empty: none does.
 func (r *resolver) movedByOther(queue string) string {
-	for _, e := range r.state.Have.Exchanges {
-		owner, marked := topology.Owner(e.Arguments)
-		if !marked || owner == r.want.Name || !topology.IsSwitchName(owner, e.Name) {
-			continue
-		}
-		// The exchange that leads to the successor is there as long as the move lasts.
+	for e, owner := range r.otherMoves {
 		end := topology.SuccessorEndName(owner, queue)
-		if e.Name != end {
+		if e != end {
 			continue
 		}
 		to := slices.IndexFunc(r.state.Have.Bindings, func(b topology.Binding) bool {

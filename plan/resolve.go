@@ -182,6 +182,8 @@ type resolver struct {
 	begun map[string]bool
 	// stray are the holds of queues that are being replaced and that the file no longer has.
 	stray []topology.Queue
+	// otherMoves are the exchanges by which other topologies move queues; see [otherMoves].
+	otherMoves map[string]string
 }
 
 func newResolver(want topology.Compiled, state topology.State) *resolver {
@@ -194,8 +196,8 @@ func newResolver(want topology.Compiled, state topology.State) *resolver {
 	want, limits := limitsByPolicy(want, existing)
 	r := &resolver{
 		want: want, state: state, limits: limits, desk: desk, foreign: policy.Foreign(state, want.Name), consulted: read,
-		begun:    begun,
-		stray:    stray,
+		begun: begun,
+		stray: stray, otherMoves: otherMoves(want.Name, state),
 		works:    byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
 		existing: existing,
 		working:  foundWork(want.Name, state), business: foundBusiness(want, state),
