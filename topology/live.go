@@ -18,10 +18,10 @@ type Live struct {
 	Now time.Time
 	// Leaderless are queues without a leader, or that no node answers for.
 	Leaderless []string
-	// Nodes are the nodes of the cluster, those that are down included, and Replicas those of each
-	// quorum queue. Nil where they could not be read.
-	Nodes    []string
-	Replicas map[string][]string
+	// Nodes are the nodes of the cluster, those that are down included, Running those that are not,
+	// and Replicas those of each quorum queue. Nil where they could not be read.
+	Nodes, Running []string
+	Replicas       map[string][]string
 	// Delayed is how many messages wait in an exchange of the plugin for delayed messages, by
 	// exchange. Nil where the broker does not tell.
 	Delayed map[string]int64

@@ -220,7 +220,8 @@ const maxReplicas = 3
 func fewReplicas() check {
 	on := func(nodes ...string) *topology.Live {
 		return running(func(l *topology.Live) {
-			l.Nodes, l.Replicas = []string{"rabbit@a", "rabbit@b", "rabbit@c"}, map[string][]string{"billing": nodes}
+			l.Nodes = []string{"rabbit@a", "rabbit@b", "rabbit@c"}
+			l.Running, l.Replicas = l.Nodes, map[string][]string{"billing": nodes}
 		})
 	}
 	return check{Rule{
@@ -238,16 +239,20 @@ func fewReplicas() check {
 		if !known || missing <= 0 {
 			return Finding{}, false
 		}
-		without := slices.DeleteFunc(slices.Clone(x.in.Live.Nodes), func(node string) bool {
+		without := slices.DeleteFunc(slices.Clone(x.in.Live.Running), func(node string) bool {
 			return slices.Contains(replicas, node)
 		})
+		without = without[:min(missing, len(without))]
 		f := Finding{
 			Evidence: fmt.Sprintf("%s, on %s, in a cluster of %d nodes", text.Count(len(replicas), "replica"),
 				strings.Join(replicas, " and "), len(x.in.Live.Nodes)),
 			Consequence: fmt.Sprintf("%s takes no messages and delivers none while one of these nodes is down", text.Name(q.Name)),
-			Remedy: strings.Join(text.Each(without[:missing], func(node string) string {
+			Remedy: strings.Join(text.Each(without, func(node string) string {
 				return "rabbitmq-queues add_member" + x.vhost("-p") + " " + text.ShellQuote(q.Name) + " " + text.ShellQuote(node)
 			}), " && "),
+		}
+		if len(without) == 0 {
+			f.Remedy = "start the nodes that are down, then run dlxctl audit again"
 		}
 		if len(replicas) == 1 {
 			f.Consequence = fmt.Sprintf("%s stops while the node is down, and its messages are lost with the disk of the node",

@@ -20,7 +20,7 @@ func mirroring() check {
 			"not start (failed_to_deny_deprecated_features). On 3.x it works, and the rule is a warning, as where the version " +
 			"is not known.",
 		Fix: "Before the upgrade, use quorum queues for messages that must survive the loss of a node, and delete the policy. " +
-			"Then run dlxctl apply, which takes the keys from its own policies: they were copies.",
+			"Then run dlxctl apply: it removes the copies of these keys from its own policies.",
 		Hit:  Example{Definitions: fmt.Sprintf(ha, `"ha-mode": "all"`), Version: "4.0.5"},
 		Miss: Example{Definitions: fmt.Sprintf(ha, `"max-length": 5`), Version: "4.0.5"},
 	}, func(x *index) []Finding {

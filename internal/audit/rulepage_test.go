@@ -97,6 +97,10 @@ func describeLive(l topology.Live) []string {
 	for _, queue := range l.Leaderless {
 		out = append(out, fmt.Sprintf("Queue `%s` has no leader.", queue))
 	}
+	for queue, nodes := range l.Replicas {
+		out = append(out, fmt.Sprintf("Queue `%s` has replicas on %s, in a cluster of %s.", queue, text.List(nodes),
+			text.List(l.Nodes)))
+	}
 	return out
 }
 

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -244,7 +243,7 @@ func messagePriorities() check {
 			return Finding{}, false
 		}
 		f := Finding{
-			Evidence:    "quorum queue of RabbitMQ " + cmp.Or(x.in.from.Version, "3"),
+			Evidence:    strings.TrimSuffix("quorum queue of RabbitMQ "+x.in.from.Version, " of RabbitMQ "),
 			Consequence: "more messages with a priority over 4 are delivered than others",
 			Remedy:      fmt.Sprintf("decide whether publishers to %s may set priorities", text.Name(q.Name)),
 		}

@@ -214,7 +214,7 @@ func (f *FromDelayed) count(ctx context.Context, now *delayedNow) error {
 		now.held[d.Node] = d.Held
 		now.published = max(now.published, d.Published)
 	}
-	nodes, err := f.Nodes[0].Nodes(ctx)
+	nodes, _, err := f.Nodes[0].Nodes(ctx)
 	if err != nil {
 		return fmt.Errorf("list the nodes, which takes a user with the tag monitoring: %w", err)
 	}

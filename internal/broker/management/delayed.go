@@ -84,18 +84,21 @@ func (m *Client) node(ctx context.Context) (string, error) {
 	return o.Node, nil
 }
 
-// Nodes returns the names of the nodes of the cluster, those that are down included. The user needs
-// the tag monitoring.
-func (m *Client) Nodes(ctx context.Context) ([]string, error) {
+// Nodes returns the names of the nodes of the cluster, those that are down included, and of those
+// that are not. The user needs the tag monitoring.
+func (m *Client) Nodes(ctx context.Context) (all, running []string, err error) {
 	var nodes []struct {
-		Name string `json:"name"`
+		Name    string `json:"name"`
+		Running bool   `json:"running"`
 	}
-	err := m.get(ctx, &nodes, "nodes?columns=name")
-	out := make([]string, len(nodes))
-	for i, n := range nodes {
-		out[i] = n.Name
+	err = m.get(ctx, &nodes, "nodes?columns=name,running")
+	for _, n := range nodes {
+		all = append(all, n.Name)
+		if n.Running {
+			running = append(running, n.Name)
+		}
 	}
-	return out, err
+	return all, running, err
 }
 
 // readDelayed reads how many messages wait in exchanges of the plugin for delayed messages, on the

@@ -20,12 +20,12 @@ func (m *Client) readReplicas(ctx context.Context, queues []livingQueue, live *t
 	if len(replicas) == 0 {
 		return nil
 	}
-	nodes, err := m.Nodes(ctx)
+	nodes, running, err := m.Nodes(ctx)
 	if errors.Is(err, broker.ErrForbidden) || errors.Is(err, broker.ErrUnauthorized) {
 		live.Unseen = append(live.Unseen,
 			"whether quorum queues have too few replicas: the user needs the tag monitoring to read the nodes")
 		return nil
 	}
-	live.Nodes, live.Replicas = nodes, replicas
+	live.Nodes, live.Running, live.Replicas = nodes, running, replicas
 	return err
 }
