@@ -19,7 +19,8 @@ import (
 // headers. Not covered are moves from one exchange to another, and those by way of bindings between
 // exchanges.
 //
-// A successor gets its bindings from migrate, whose switch makes no copies: no plan moves them.
+// Until its migration is cut over, a successor gets its bindings from migrate, whose switch makes
+// no copies. A key that the file moves to it has no queue until then, which the deletion says.
 func copying(p *Plan) {
 	created := map[string][]topology.Binding{} // by source
 	for _, c := range p.Changes {
@@ -32,7 +33,15 @@ func copying(p *Plan) {
 	for i, c := range p.Changes {
 		b, isBinding := c.Before.(topology.Binding)
 		if !isBinding || b.DestinationType != topology.ToQueue || !slices.Contains(c.Hazards, topology.DropsRouting) ||
-			len(created[b.Source]) == 0 {
+			len(created[b.Source])+len(p.Withheld) == 0 {
+			continue
+		}
+		for _, waits := range p.Withheld {
+			if waits.Source == b.Source && waits.Key == b.Key {
+				p.Changes[i].Reason += fmt.Sprintf("; %s gets this key only from 'dlxctl migrate'", text.Name(waits.Destination))
+			}
+		}
+		if len(created[b.Source]) == 0 {
 			continue
 		}
 		if w.now.present == nil {

@@ -123,7 +123,7 @@ func (r resolved) queueChanges() (changes []Change, replaced map[string]bool) {
 			c.AtMostOnce = deadLettersAtMostOnce(want.Arguments)
 			if legacy, waits := r.withheld[want.Name]; waits {
 				c.Action = Migrate
-				c.Reason = fmt.Sprintf("created without bindings from declared exchanges for as long as %s exists; to move it, let a service consume %s, then run dlxctl migrate %s",
+				c.Reason = fmt.Sprintf("created without bindings from declared exchanges until %s is cut over; to move it, let a service consume %s, then run dlxctl migrate %s",
 					text.Name(legacy), text.Name(want.Name), text.ShellQuote(legacy))
 			}
 			changes = append(changes, c)

@@ -113,8 +113,8 @@ func allOf(n int) string {
 	return fmt.Sprintf("all %d work queues", n)
 }
 
-// otherMoves returns the exchanges that lead to the successors of queues that other topologies move,
-// or replace under their names, with their owners. They exist as long as the move lasts.
+// otherMoves returns the exchanges that lead to the successors of queues that other topologies
+// move, or replace under their names, with their owners. They exist as long as the move lasts.
 func otherMoves(topologyName string, state topology.State) map[string]string {
 	out := map[string]string{}
 	for _, e := range state.Have.Exchanges {
@@ -137,7 +137,8 @@ func (r *resolver) movedByOther(queue string) string {
 		to := slices.IndexFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
 			return b.Source == end && b.DestinationType == topology.ToQueue
 		})
-		if to < 0 || r.state.Have.Bindings[to].Destination == topology.ReplacementHoldName(owner, queue) {
+		if to < 0 || r.isRouted(queue) || // a rollback, which is not finished, binds the queue first
+			r.state.Have.Bindings[to].Destination == topology.ReplacementHoldName(owner, queue) {
 			return fmt.Sprintf("the topology %q moves %s, and that is not finished; when it is, run the command again",
 				owner, text.Name(queue))
 		}

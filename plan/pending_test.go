@@ -1,6 +1,8 @@
 package plan_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,8 +80,8 @@ func TestMigrationPending(t *testing.T) {
 			if d := cmp.Diff(tc.changes, summarize(p.Changes)); d != "" {
 				t.Errorf("changes (-want +got):\n%s", d)
 			}
-			if p.Withheld != tc.withheld {
-				t.Errorf("%d bindings wait", p.Withheld)
+			if n := len(p.Withheld); n != tc.withheld {
+				t.Errorf("%d bindings wait", n)
 			}
 			var got []string
 			for _, w := range p.Warnings {
@@ -91,5 +93,26 @@ func TestMigrationPending(t *testing.T) {
 				t.Errorf("warnings (-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// A key that the file moves to a successor before the cutover has no queue until migrate binds it,
+// and the deletion of its binding says so.
+func TestAKeyMovesToASuccessor(t *testing.T) {
+	t.Parallel()
+	const file = "exchanges: [{name: e}]\nqueues: [{name: ledger%s}, {name: v2, replaces: v1%s}]"
+	before := compiled(t, topology.Quorum, fmt.Sprintf(file, ", bindings: [{exchange: e, keys: [a, b]}]", ""))
+	state := applied(before, nil)
+	state.Have.Queues = append(state.Have.Queues, topology.Queue{Name: "v1", Durable: true})
+	after := compiled(t, topology.Quorum,
+		fmt.Sprintf(file, ", bindings: [{exchange: e, key: a}]", ", bindings: [{exchange: e, key: b}]"))
+	var got []string
+	for _, c := range plan.Make(after, state, plan.Options{}).Changes {
+		if c.Action == plan.Delete {
+			got = append(got, c.Reason)
+		}
+	}
+	if len(got) != 1 || !strings.HasSuffix(got[0], "; v2 gets this key only from 'dlxctl migrate'") {
+		t.Errorf("deleted is, because %q", got)
 	}
 }

@@ -186,9 +186,9 @@ type Plan struct {
 	Places map[topology.Key]topology.Place
 	// Unchanged is how many objects of the file are on the broker as the file wants them.
 	Unchanged int
-	// Withheld is how many bindings of the file wait for migrate: their queue replaces a legacy queue
+	// Withheld are the bindings of the file that wait for migrate: their queue replaces a legacy queue
 	// that is not cut over.
-	Withheld int
+	Withheld []topology.Binding
 
 	present func() *present // what the plan was made from, for Allowed; nil for a plan of other changes
 	read    consulted       // the queues whose statistics decided

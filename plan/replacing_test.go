@@ -292,6 +292,9 @@ func TestAQueueThatAnotherTopologyMoves(t *testing.T) {
 		"under its name": {
 			topology.ReplacementHoldName("a", "q"), "a", []topology.Object{old}, plan.Blocked, `"a" moves q, and that is not`,
 		},
+		"back from a successor": {
+			"q2", "a", []topology.Object{old, binding("amq.topic", "q", "k", nil)}, plan.Blocked, `"a" moves q, and that is not`,
+		},
 		"it is deleted":           {"q2", "a", nil, plan.Blocked, `does not exist: the topology "a" moves q to q2`},
 		"an exchange of a client": {"q2", "", []topology.Object{old}, plan.Create, ""},
 	} {

@@ -34,8 +34,8 @@ type resolved struct {
 	// withheld are the queues that replace a legacy queue which still exists and is not cut over: the
 	// name of the legacy queue by the name of its successor.
 	withheld map[string]string
-	// withheldBindings is how many bindings of the file wait with them.
-	withheldBindings int
+	// withheldBindings are the bindings of the file that wait with them.
+	withheldBindings []topology.Binding
 	// policies are the results of comparing policies.
 	policies matchedPolicies
 	// queueArguments and exchangeArguments are those that were found, by name, before the
@@ -244,7 +244,7 @@ type matchedBindings struct {
 	want, have []topology.Binding
 	wanted     map[string]bool
 	ids        []string
-	withheld   int // how many of the file wait for migrate
+	withheld   []topology.Binding // those of the file that wait for migrate
 }
 
 func (r *resolver) exchanges() matchedExchanges {
@@ -397,7 +397,7 @@ func (r *resolver) bindings(routes rerouting, withheld map[string]string) matche
 			out.refuse(nil, want, "with this binding, messages would come to two queues: "+r.movedByOther(want.Destination))
 			continue
 		case withholds(withheld, want):
-			out.withheld++
+			out.withheld = append(out.withheld, want)
 			continue
 		case routes.governs(want), r.returnsToLegacy(want), want.DestinationType == topology.ToQueue &&
 			r.unfinished(want.Destination) && want.Label.Role != topology.RoleBusiness:

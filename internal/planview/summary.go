@@ -15,9 +15,9 @@ func Summary(p plan.Plan) string {
 	if p.Empty() && len(p.Drift) > 0 {
 		return "no changes, and drift in " + text.Count(len(p.Drift), "place")
 	}
-	if p.Empty() && p.Withheld > 0 {
-		return fmt.Sprintf("no changes, and %s for dlxctl migrate", text.Count(p.Withheld, "binding")+
-			text.Choose(p.Withheld, " waits", " wait"))
+	if n := len(p.Withheld); p.Empty() && n > 0 {
+		return fmt.Sprintf("no changes, and %s for dlxctl migrate", text.Count(n, "binding")+
+			text.Choose(n, " waits", " wait"))
 	}
 	if p.Empty() { // the broker may have more: what a service bound to an external queue is not drift
 		return "no changes: the broker has what the file declares"

@@ -80,7 +80,7 @@ no changes: the broker has what the file declares
 `,
 		},
 		"bindings that wait for a cutover": {
-			plan.Plan{Topology: "shop", VHost: "/", Unchanged: 9, Withheld: 2},
+			plan.Plan{Topology: "shop", VHost: "/", Unchanged: 9, Withheld: make([]topology.Binding, 2)},
 			"no changes, and 2 bindings wait for dlxctl migrate\n",
 		},
 		"one of each": {
