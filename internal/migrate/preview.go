@@ -112,6 +112,10 @@ func (m Move) unreadNotes(state topology.State) []Note {
 	if state.Usage[m.Legacy].Consumers == 0 || u.Consumers > 0 || u.ConsumersUnknown {
 		return nil
 	}
+	f := m.find(state)
+	if m.published(f.onSuccessor) && !m.published(f.onLegacy) {
+		return []Note{{Decide: true, Text: fmt.Sprintf("no consumer reads %s, where new messages wait: let a service consume it", m.New)}}
+	}
 	return []Note{{Decide: true, Text: fmt.Sprintf("no consumer reads %s: from the cutover on, new messages wait there; "+
 		"run migrate --until prepare, let a service consume %s, then run migrate", m.New, m.New)}}
 }
