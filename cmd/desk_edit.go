@@ -191,7 +191,7 @@ func (k *deskEditCommand) fromFile(m deadletter.Message) (body []byte, err error
 		return nil, fmt.Errorf("%w: %s %w; nothing was sent", desk.ErrRefused, name, err)
 	}
 	if json.Valid(before) && !json.Valid(body) {
-		fmt.Fprintf(k.app.stderr, "note: %s is not JSON, and the body of the message is\n", name)
+		fmt.Fprintf(k.app.stderr, "note: %s is not JSON, but the body of the message is JSON\n", name)
 	}
 	return body, nil
 }

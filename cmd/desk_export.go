@@ -92,9 +92,8 @@ func (k *deskExportCommand) run(c *cobra.Command, args []string) error {
 	})
 }
 
-// unfinished is the error of an export that failed. The new file or folder goes again if it has no
-// message, so that the same command can run once more: this command has made it, and a folder with
-// files stays.
+// unfinished is the error of an export that failed. It removes the new file or folder if no message
+// was copied, so that the same command can run again. A folder with files stays.
 func unfinished(path string, copied int, err error) error {
 	if copied == 0 && os.Remove(path) == nil {
 		return fmt.Errorf("%w; nothing was copied", err)

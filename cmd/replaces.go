@@ -122,8 +122,8 @@ func (k *migrateCommand) propose(
 		if err := overwrite(f); err != nil {
 			return err
 		}
-		fmt.Fprintf(k.app.stdout, "wrote %s; no message was moved; review the change, run migrate --until prepare, let a service "+
-			"consume the successor, then run migrate\n", f.Name)
+		fmt.Fprintf(k.app.stdout, "wrote %s; no message was moved; review the change, run 'dlxctl migrate --until prepare', "+
+			"let a service consume the successor, then run 'dlxctl migrate'\n", f.Name)
 	}
 	return nil
 }

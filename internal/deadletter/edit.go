@@ -143,8 +143,8 @@ func CheckBody(before, after []byte) error {
 	case len(after) == 0 && len(before) > 0:
 		return errors.New("is empty")
 	case bytes.Contains(after, []byte(redact.Mask)) && !bytes.Contains(before, []byte(redact.Mask)):
-		return fmt.Errorf("has the text %s where rules mask a value, and the message has that value; "+
-			"'dlxctl desk show --raw' shows it", redact.Mask)
+		return fmt.Errorf("has the text %s, which stands for a masked value, and the body of the message does not have it; "+
+			"'dlxctl desk show HANDLE --raw' prints the body with all values", redact.Mask)
 	}
 	return nil
 }

@@ -117,17 +117,27 @@ func (b By) NeedsBody() bool { return b.body }
 // alikeError returns a function that returns the error by which a message is grouped.
 func alikeError() func(View) any {
 	alike := NewAlike()
-	return func(v View) any { return alike(v.Problem()) }
+	return func(v View) any {
+		problem := v.Problem()
+		switch rest, typed := strings.CutPrefix(problem, v.ErrorType+": "); {
+		case v.Error == "":
+			return problem // a type has a name, such as OAuth2Exception
+		case typed && rest == v.Error:
+			return v.ErrorType + ": " + alike(rest)
+		}
+		return alike(problem)
+	}
 }
 
 // NewAlike returns a function that makes errors equal which differ in numbers, ids and e-mail
-// addresses alone. An id is a word such as 8f3a2, or a hexadecimal number. Of a word such as C17 or
-// 30s only the digits count as different: the rest may say what went wrong.
+// addresses alone. An id is a word with digits in two places, such as 8f3a2, or a hexadecimal
+// number. Of another word, such as C17, 30s or OAuth2Exception, only the digits count as different:
+// the rest may say what went wrong.
 func NewAlike() func(problem string) string {
 	varying := regexp.MustCompile(`[\w.+-]+@[\w-]+(?:\.[\w-]+)+` +
 		`|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}` +
 		`|\b0[xX][0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b` +
-		`|(?:[A-Za-z]+\d+[A-Za-z]|\d+[A-Za-z]+\d)[0-9A-Za-z]*` +
+		`|[A-Za-z]*\d+[A-Za-z]+\d[0-9A-Za-z]*` +
 		`|\d+(?:[.,:]\d+)*`)
 	return func(problem string) string {
 		first, _, _ := strings.Cut(strings.TrimSpace(problem), "\n")

@@ -212,7 +212,8 @@ func TestErrorsThatDifferInNumbersAreAlike(t *testing.T) {
 		"no such customer d1":                                    "no such customer d<n>",
 		"AT_42 and C17 of ann.2+x@mail.example.org":              "AT_<n> and C<n> of <email>",
 		"order ord_8f3a2 at 2026-11-22T09:00:01Z":                "order ord_<id> at <n>-<n>-<id>:<n>Z",
-		"hash abcdef12 of kX92jd":                                "hash <id> of <id>",
+		"hash abcdef12 of kX92jd1":                               "hash <id> of <id>",
+		"OAuth2Exception: 3 s":                                   "OAuth<n>Exception: <n> s",
 		"order123 failed":                                        "order<n> failed",
 		"at 12:30:05 after 30s":                                  "at <n> after <n>s",
 		"deadbeef feedback":                                      "deadbeef feedback",
@@ -225,10 +226,14 @@ func TestErrorsThatDifferInNumbersAreAlike(t *testing.T) {
 			t.Errorf("%q is alike %q; want %q", text, got, want)
 		}
 	}
-	v := sample()
-	v.Error, v.ErrorType = "boom", "System.Exception"
-	if got := grouped(t, "error", v)[0].Value; got != "System.Exception: boom" {
-		t.Errorf("with a type: %q", got)
+	for text, want := range map[string]string{
+		"boom 7": "com.acme.v2.Base64Error: boom <n>", "": "com.acme.v2.Base64Error",
+	} {
+		v := sample()
+		v.Error, v.ErrorType = text, "com.acme.v2.Base64Error"
+		if got := grouped(t, "error", v)[0].Value; got != want {
+			t.Errorf("with a type: %q, want %q", got, want)
+		}
 	}
 }
 

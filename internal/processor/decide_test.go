@@ -208,10 +208,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a count that was made in another queue is not believed": {
 			shop(), failedAgain(int64(1), amqp091.Table{"retry-queue": "audit"}),
-			again("10s", 1, history(amqp091.Table{
-				"retry-exchange": "shop.return", "retry-original-count": int64(1),
-				"retry-cc": []any{"@billing"},
-			})),
+			again("10s", 1, history(amqp091.Table{"retry-original-count": int64(1), "retry-cc": []any{"@billing"}})),
 		},
 		"a retry queue of another backoff is believed, as queues change their backoff": {
 			shop(), failedAgain(int64(1), amqp091.Table{"x-death": []any{

@@ -93,7 +93,7 @@ func (h *delayHandler) Moved(d amqp091.Delivery, m relay.Move) {
 			"moved message to the unroutable queue", "unroutable_queue", topology.UnroutableName(h.topology.Name))
 		if h.tell != nil {
 			about := noticed(m.Message, "", d.RoutingKey)
-			about.Alike = h.alike(string(made.Cause) + ": " + made.Error)
+			about.Alike = string(made.Cause) + ": " + h.alike(made.Error)
 			h.tell(notify.Notice{
 				Event: "unroutable", Topology: h.topology.Name, MovedTo: topology.UnroutableName(h.topology.Name),
 				MessageID: d.MessageId, Messages: 1, Reason: string(made.Cause), Error: made.Error,

@@ -191,7 +191,7 @@ func TestDelaysWithBadHeaders(t *testing.T) {
 				"null":                {amqp091.Table{"x-delay": nil}, "x-delay is null"},
 				"a boolean":           {amqp091.Table{"x-delay": true}, "x-delay is true"},
 				"a fraction":          {amqp091.Table{"x-delay": 1.5}, "x-delay is 1.5"},
-				"a decimal":           {amqp091.Table{"x-delay": amqp091.Decimal{Scale: 1, Value: 15}}, "x-delay is {1 15}"},
+				"a decimal":           {amqp091.Table{"x-delay": amqp091.Decimal{Scale: 1, Value: 15}}, "x-delay is a decimal"},
 				"a list":              {amqp091.Table{"x-delay": []any{int32(1)}}, "x-delay is [1]"},
 				"a table":             {amqp091.Table{"x-delay": amqp091.Table{"a": int32(1)}}, "x-delay is map[a:1]"},
 				"binary":              {amqp091.Table{"x-delay": []byte{1}}, "x-delay is "},

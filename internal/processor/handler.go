@@ -192,7 +192,7 @@ func (h *handler) notify(event string, d decision, work topology.WorkQueue, dest
 		problem, kind = d.Error, ""
 	}
 	m := noticed(d.Message, d.Queue, keyOf(d))
-	m.Alike = h.alike(cmp.Or(kind, reason) + ": " + problem)
+	m.Alike = cmp.Or(kind, reason) + ": " + h.alike(problem)
 	h.tell(notify.Notice{
 		Event: event, Topology: h.topology.Name, Queue: d.Queue, MovedTo: destination, MessageID: d.Message.MessageId,
 		Messages: 1, Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,

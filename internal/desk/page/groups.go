@@ -181,11 +181,11 @@ func expression(by, value string, v deadletter.View) string {
 var placeholders = map[string]string{ //nolint:gochecknoglobals // a constant table
 	"<n>": `\d+(?:[.,:]\d+)*`,
 	"<id>": `(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|0[xX][0-9a-fA-F]+` +
-		`|(?:[A-Za-z]+\d+[A-Za-z]|\d+[A-Za-z]+\d)[0-9A-Za-z]*|\d+[a-fA-F]+|[a-fA-F]+\d+)`,
+		`|[A-Za-z]*\d+[A-Za-z]+\d[0-9A-Za-z]*|\d+[a-fA-F]+|[a-fA-F]+\d+)`,
 	"<email>": `[\w.+-]+@[\w-]+(?:\.[\w-]+)+`,
 }
 
-// alike returns the regular expression for a group of errors that differ in numbers and ids. The
+// alike returns the regular expression for a group of errors, see [deadletter.NewAlike]. The
 // value of a group is the first line of its errors, which may be shortened.
 func alike(value string) string {
 	end := `\s*(?m:$)`
