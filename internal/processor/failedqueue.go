@@ -37,8 +37,6 @@ type failedQueue struct {
 	caution   relay.Caution
 	connected bool // at least once
 	checked   bool // whether the broker had all that the backoff needs
-	// blamed is the message that the broker refused, as far as that is known. Its error may quote it.
-	blamed amqp091.Delivery
 }
 
 // shared is what the failed queues of a processor have in common.
@@ -239,9 +237,7 @@ func (q *failedQueue) masked(err error) error {
 	if err == nil {
 		return nil
 	}
-	about := q.blamed
-	q.blamed = amqp091.Delivery{}
-	return maskedError{err, q.quoting(err, about)()}
+	return maskedError{err, q.quoting(err, q.caution.Blamed)()}
 }
 
 // maskedError is an error with another text.

@@ -17,12 +17,12 @@ import (
 // cannot deliver. Each finding is logged once.
 func (q *failedQueue) report(f relay.Finding) {
 	ctx := context.Background() // whatever ends now
-	q.blamed = f.Delivery
+	blamed := f.Delivery
 	if f.Kind == relay.TooLarge { // the broker has not seen it, and the error says no more than sizes
-		q.blamed = amqp091.Delivery{}
+		blamed = amqp091.Delivery{}
 	}
 	seen := sync.OnceValue(func() notify.Shown { return q.shown(delivered(f.Delivery)) })
-	log := q.trouble.With("queue", q.backoff.FailedQueue, "error", q.quoting(f.Err, q.blamed))
+	log := q.trouble.With("queue", q.backoff.FailedQueue, "error", q.quoting(f.Err, blamed))
 	aboutMessage := log.With("message_id", idOf(seen), "routing_key", keyShown(seen), "exchange", f.Exchange)
 	switch f.Kind {
 	case relay.NoRight:

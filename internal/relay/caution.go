@@ -42,6 +42,9 @@ type Caution struct {
 	// MayUse reports whether the user may publish to an exchange with a routing key, see
 	// [amqp.Conn.MayUse]. Drive sets it in each pass. Nil: nothing is asked.
 	MayUse func(exchange, key string) (bool, error)
+	// Blamed is the message over which the broker ended the last Run, as far as that is known: the
+	// error may quote it. Empty: it is not known, or Run did not end so.
+	Blamed amqp091.Delivery
 
 	window   int // how many may be in flight as they are large; zero is Prefetch
 	oneByOne int // how many are to be moved one by one
@@ -182,6 +185,7 @@ func (c *Caution) again(r *Relay) {
 }
 
 func (c *Caution) failed(e ended, err error) {
+	c.Blamed = amqp091.Delivery{}
 	if errors.Is(err, amqp.ErrCanceled) {
 		c.canceled(e)
 		return
@@ -287,6 +291,7 @@ func (c *Caution) lacksKey(e ended, why *amqp.ClosedError) bool {
 				c.barred = map[address]bar{}
 			}
 			c.barred[address{d.Move.Exchange, key}] = bar{why: why.Reason, asked: time.Now()}
+			c.Blamed = d.Delivery
 			found := Finding{Kind: NoKey, Delivery: d.Delivery, Exchange: d.Move.Exchange, Err: why}
 			c.report(found, address{exchange: d.Move.Exchange})
 			return true
@@ -369,7 +374,7 @@ func (c *Caution) strike(e ended, err error, out int) {
 // deadly notes a message that must not be published.
 func (c *Caution) deadly(d Doubt, err error) {
 	m := fingerprintOf(d.Delivery)
-	c.held = append(c.held, m)
+	c.held, c.Blamed = append(c.held, m), d.Delivery
 	c.report(Finding{Kind: Deadly, Delivery: d.Delivery, Exchange: d.Move.Exchange, Err: err}, m)
 }
 
