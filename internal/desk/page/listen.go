@@ -234,12 +234,12 @@ func (p *pair) isFor(host string) bool {
 	return isLocal(host) || p.loaded.Leaf.VerifyHostname(host) == nil
 }
 
-// host is the host of the URL: the address that is listened on if the certificate has it, else the
-// first name or address of the certificate, other than one with a wildcard. It is certain if the
-// certificate has no other name.
+// host is the host of the URL: the address that is listened on if the certificate has it, and it is
+// this machine or the certificate has no name. Else it is the first name or address of the
+// certificate, other than one with a wildcard. It is certain if the certificate has no other name.
 func (p *pair) host(address string) (host string, certain bool) {
 	leaf := p.loaded.Leaf
-	if leaf.VerifyHostname(address) == nil {
+	if leaf.VerifyHostname(address) == nil && (isLocal(address) || len(leaf.DNSNames) == 0) {
 		return address, true
 	}
 	names := slices.Concat(leaf.DNSNames, text.Each(leaf.IPAddresses, net.IP.String))
