@@ -84,7 +84,7 @@ func (c *Conn) renew(name string, l lock) {
 		select {
 		case <-l.free:
 			return
-		case <-l.ended:
+		case <-l.ended: //nolint:errcheck // why it has ended is no matter here
 			return
 		case <-tick.C:
 		}
