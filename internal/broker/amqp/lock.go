@@ -84,7 +84,7 @@ func (c *Conn) renew(name string, l lock) {
 		select {
 		case <-l.free:
 			return
-		case <-l.ended: //nolint:errcheck // why it has ended is no matter here
+		case <-l.ended: //nolint:errcheck // whatever ended it
 			return
 		case <-tick.C:
 		}
