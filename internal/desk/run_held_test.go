@@ -118,6 +118,48 @@ func (s *shop) dies(t *testing.T, at int) (run string) {
 	return run
 }
 
+// The lock of the queue ends before the run has taken its messages: another run may take from the
+// queue then, and this one stops. It can be resumed.
+func TestARunStopsWithoutTheLockOfItsQueue(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	chosen, rest := s.bury(t, 400)
+	ends, end := context.WithCancel(t.Context())
+	defer end()
+	d := s.deskOn(t, brokertest.NewFilter(t, s.target, func(client, server net.Conn) {
+		brokertest.Forward(client, server, func(piece []byte) bool {
+			if bytes.Contains(piece, []byte("takes from billing.dead")) {
+				context.AfterFunc(ends, func() { _ = client.Close() })
+			}
+			return true
+		})
+	})).Holding()
+	p, err := d.Propose(t.Context(), request(t, desk.Replay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var run string
+	_, err = d.Execute(t.Context(), p, func(p desk.Progress) {
+		if p.Phase == desk.Taking {
+			run = p.Run
+			end()
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "the connection that holds the lock of the queue ended") {
+		t.Fatalf("the run goes on without its lock: %v", err)
+	}
+	if r, err := s.desk.Resume(t.Context(), run, nil, nil); err != nil || !r.Ended || r.Missing+r.DoubledAtMost > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for queue, want := range map[string][]string{"billing": chosen, "billing.dead": rest} {
+		s.awaitReady(t, queue, len(want))
+		if lost, doubled := compareCounts(want, identities(s.drained(t, queue))); lost+doubled > 0 {
+			t.Errorf("%s: %d lost, %d doubled", queue, lost, doubled)
+		}
+	}
+	s.tidy(t)
+}
+
 // A look that another person began after the proposal holds the messages of the queue. A run waits
 // for its end, and does not say that another program took them.
 func TestARunWaitsForALook(t *testing.T) {

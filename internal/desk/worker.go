@@ -42,7 +42,8 @@ type worker struct {
 	takeExchange string // the exchange through which it takes
 	// opened is when this process has created the queues of the run. Zero: it has not.
 	opened time.Time
-	locked *amqp.Conn // holds the lock of the queue, and nothing else
+	locked *amqp.Conn    // holds the lock of the queue, and nothing else
+	freed  chan struct{} // closed to free it
 	done   sync.WaitGroup
 	// record is what the record of the run says that its result does not, and hold what the argument
 	// of the hold tells of a run whose list is gone.
@@ -60,7 +61,7 @@ func (d *Desk) endpoint(what string) broker.Endpoint {
 }
 
 // work makes this process the worker of a run. The returned context ends when ctx does, when
-// another process asks the run to stop, and when the connection that holds the locks ends.
+// another process asks the run to stop, and when a connection that holds a lock ends.
 func (d *Desk) work(ctx context.Context, run string) (*worker, context.Context, error) {
 	name := topology.DeskWorkerName(d.Topology.Name, run)
 	conn, err := d.lock(ctx, wish{
@@ -107,12 +108,34 @@ func (w *worker) lockQueue(ctx context.Context, queue string) (err error) {
 		taken: fmt.Sprintf("another desk works on the queue %s", text.Name(queue)),
 		fix:   "wait until it has taken its messages, or stop its run with 'dlxctl desk run cancel'; 'dlxctl desk run list' lists those that have a hold",
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	ended, freed := w.locked.Ended(), make(chan struct{})
+	w.freed = freed
+	w.done.Go(func() { w.guard(ended, freed) })
+	return nil
+}
+
+// guard stops the run if the lock of the queue ends before it is freed: another run may take from
+// the queue then.
+func (w *worker) guard(ended <-chan *amqp091.Error, freed <-chan struct{}) {
+	select {
+	case <-freed:
+		return
+	case <-ended: //nolint:errcheck // whatever ended it
+	}
+	select {
+	case <-freed: // the connection was closed to free it
+	default:
+		w.cancel(errors.New("the connection that holds the lock of the queue ended"))
+	}
 }
 
 // freeQueue frees the lock of the queue.
 func (w *worker) freeQueue() {
 	if w.locked != nil {
+		close(w.freed)
 		_ = w.locked.Close() // nothing is in progress on it
 		w.locked = nil
 	}

@@ -285,6 +285,12 @@ func (c *Conn) BelievesDeaths() bool {
 // Closed reports whether the connection has ended.
 func (c *Conn) Closed() bool { return c.conn.IsClosed() }
 
+// Ended returns a channel that is closed when the connection has ended, after a value if the broker
+// or the network ended it.
+func (c *Conn) Ended() <-chan *amqp091.Error {
+	return c.conn.NotifyClose(make(chan *amqp091.Error, 1))
+}
+
 // closeTime is how long the broker has to answer to a close. A broker that blocks the connection,
 // because of an alarm, does not read it.
 const closeTime = 3 * time.Second

@@ -60,8 +60,7 @@ func (c *Conn) Lock(name string) error {
 		return err
 	}
 	l := lock{
-		ch: ch, ended: c.conn.NotifyClose(make(chan *amqp091.Error, 1)),
-		free: make(chan struct{}), done: make(chan struct{}),
+		ch: ch, ended: c.Ended(), free: make(chan struct{}), done: make(chan struct{}),
 	}
 	c.starting.Lock()
 	defer c.starting.Unlock()
