@@ -403,6 +403,12 @@ func (c *choice) reach(p *Proposal, state topology.State) {
 	for _, q := range state.Have.Queues {
 		exists[q.Name] = true
 	}
+	successors := map[string]string{}
+	for _, w := range c.desk.Topology.WorkQueues {
+		if w.Replaces != "" && exists[w.Name] && c.kind.goes != toDead {
+			successors[w.Replaces] = w.Name
+		}
+	}
 	through, fix := topology.ReturnExchangeName(c.desk.Topology.Name), "run dlxctl apply, or name another target with --to"
 	switch c.kind.goes {
 	case toOrigin: // it has no --to, and a pull has none
@@ -412,7 +418,11 @@ func (c *choice) reach(p *Proposal, state topology.State) {
 	case toWork, toParked:
 	}
 	for at, n := range c.to {
+		successor, replaced := successors[at.queue]
 		switch {
+		case !exists[at.queue] && replaced:
+			p.Refusals = append(p.Refusals, fmt.Sprintf("the queue %s does not exist: %s replaces it; replay them with --to queue:%s",
+				text.Name(at.queue), text.Name(successor), text.ShellQuote(successor)))
 		case !exists[at.queue]:
 			p.Refusals = append(p.Refusals, fmt.Sprintf("the queue %s does not exist; %s", text.Name(at.queue), fix))
 		case bound[at.queue] && c.request.Target == (Target{}) && c.kind.goes == toWork:

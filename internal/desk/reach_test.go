@@ -107,6 +107,35 @@ func TestProposeNamesWhatRestoreCanDo(t *testing.T) {
 	}
 }
 
+// Messages of a queue that a migration has replaced are refused with its successor as the target.
+func TestProposeNamesTheSuccessor(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, topology.Quorum)
+	s.desk.Topology.WorkQueues = slices.Clone(s.desk.Topology.WorkQueues)
+	for i, w := range s.desk.Topology.WorkQueues {
+		if w.Name == "billing" {
+			s.desk.Topology.WorkQueues[i].Replaces = "invoices"
+		}
+	}
+	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", deadLetter("invoices", "order", "old", 1))
+	s.awaitReady(t, "billing.dead", 1)
+	propose := func(to desk.Target) desk.Proposal {
+		t.Helper()
+		p, err := s.desk.Propose(t.Context(), desk.Request{Action: desk.Replay, Queue: "billing.dead", Target: to})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	const want = "the queue invoices does not exist: billing replaces it; replay them with --to queue:billing"
+	if p := propose(desk.Target{}); !slices.Contains(p.Refusals, want) {
+		t.Errorf("refusals %q, want %q", p.Refusals, want)
+	}
+	if p := propose(desk.Target{Queue: "billing"}); len(p.Refusals) > 0 || p.Reaches[0].Queue != "billing" {
+		t.Errorf("%+v", p)
+	}
+}
+
 // A message that does not tell in which queue it failed is refused, with a target to paste: the
 // only work queue whose dead letters the queue keeps.
 func TestProposeNamesATargetToPaste(t *testing.T) {
