@@ -46,6 +46,7 @@ type brake struct {
 	echoes []string
 	idle   []string // see noteIdle
 	run    string
+	hold   string // the name of the hold of the run
 	reader *deadletter.Reader
 	heard  func(failures int)
 	done   sync.WaitGroup
@@ -71,8 +72,8 @@ func (s *session) listen(
 		return nil, nil //nolint:nilnil // a nil brake is a brake
 	}
 	b := &brake{
-		run: m.Run, reader: d.Reader, heard: heard, lost: lost, begun: make(chan struct{}), over: make(chan struct{}),
-		seen: map[string]bool{}, deaf: map[string]string{},
+		run: m.Run, hold: topology.HoldName(d.Topology.Name, m.Run), reader: d.Reader, heard: heard, lost: lost,
+		begun: make(chan struct{}), over: make(chan struct{}), seen: map[string]bool{}, deaf: map[string]string{},
 	}
 	if len(m.Listen) > 0 {
 		var err error
@@ -221,8 +222,8 @@ func (s *session) bind(ctx context.Context, b *brake) error {
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
-	b.source, err = b.conn.Listen(topology.HoldName(d.Topology.Name, m.Run)+".brake",
-		topology.FailedExchangeName(d.Topology.Name), keys, brakeLength, d.mark())
+	b.source, err = b.conn.Listen(b.hold+".brake", topology.FailedExchangeName(d.Topology.Name), keys, brakeLength,
+		d.mark())
 	return err
 }
 
@@ -274,7 +275,8 @@ func (b *brake) note(d amqp091.Delivery) bool {
 	}
 	b.seen[id] = true
 	if b.reader != nil {
-		v := b.reader.Head(deadletter.Message{Delivery: d})
+		// In a queue of dlxctl the reader believes what the consumer says: it came by NAME.failed.
+		v := b.reader.Head(deadletter.Message{Delivery: d, Queue: b.hold})
 		b.why, b.key = cmp.Or(v.Error, v.Cause), v.Key
 	}
 	return true

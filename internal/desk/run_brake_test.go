@@ -172,6 +172,35 @@ func TestALastBatchIsHeard(t *testing.T) {
 	s.tidy(t)
 }
 
+// A consumer that says why it failed publishes to the exchange of failures with the address of its
+// queue. A run that stops names the key of the publisher.
+func TestTheBrakeNamesTheKeyOfThePublisher(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.process(t)
+	says := s.target.Confirming(t)
+	s.consumeWith(t, "billing", 1, func(d amqp091.Delivery) error {
+		h := d.Headers
+		delete(h, "CC")
+		h["retry-error"] = "no such customer"
+		for name, v := range map[string]string{"retry-exchange": d.Exchange, "retry-routing-key": d.RoutingKey} {
+			if _, set := h[name]; !set {
+				h[name] = v
+			}
+		}
+		brokertest.PublishConfirmed(t, says, "shop.failed", "@billing",
+			amqp091.Publishing{MessageId: d.MessageId, Headers: h, Body: d.Body})
+		return d.Ack(false)
+	})
+	s.bury(t, 8)
+	q := request(t, desk.Replay)
+	q.Limit, q.Send = 1, desk.SendOptions{Rate: 10, Ramp: []int{1, 10}, Settle: time.Second}
+	const why = `1 of a batch of 1 failed again, the last one with key "order.chosen": no such customer`
+	if r := s.execute(t, q); r.Stopped != why {
+		t.Errorf("%+v", r)
+	}
+}
+
 // A run with the limits of the command line sends all of its messages and ends: the records in its
 // hold, which are not sent, take no part in the pace.
 func TestAPacedRunEnds(t *testing.T) {
