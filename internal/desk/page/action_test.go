@@ -486,8 +486,8 @@ func TestThePageGroupsByError(t *testing.T) {
 	}
 }
 
-// A number, an id of any form and an e-mail address at the same place of an error make three
-// groups, and the expression of each chooses its own messages.
+// A number, an id of any form, a word with a number and an e-mail address at the same place of an
+// error make four groups, and the expression of each chooses its own messages.
 func TestGroupsOfNumbersAndIdsAreApart(t *testing.T) {
 	t.Parallel()
 	views := orders(10)
@@ -497,7 +497,7 @@ func TestGroupsOfNumbersAndIdsAreApart(t *testing.T) {
 	}
 	s := serve(t, &engine{views: views}).signIn(t)
 	groups := s.look(t, map[string]any{})["groups"].([]any)
-	if len(groups) != 3 {
+	if len(groups) != 4 {
 		t.Errorf("the groups are %v", groups)
 	}
 	for _, g := range groups {
