@@ -72,8 +72,9 @@ func (r *resolver) unprocessed() (list []Unprocessed, f findings) {
 	return list, f
 }
 
-// outdated warns of processors that consume the failed queue of a backoff whose tiers change. Over
-// AMQP a processor cannot see that the broker has more tiers than its file.
+// outdated warns of processors that consume the failed queue of a backoff whose tiers change, or of
+// a match that is new or gets another dead-letter queue. Over AMQP a processor cannot see that the
+// broker has more tiers than its file.
 func (r *resolver) outdated() (f findings) {
 	for _, c := range r.rescheduled() {
 		queue := c.After.FailedQueue
@@ -82,7 +83,41 @@ func (r *resolver) outdated() (f findings) {
 				text.Name(queue), text.Count(n, "consumer")))
 		}
 	}
+	if len(r.want.Matches) == 0 {
+		return f
+	}
+	queue := topology.FailedQueueName(r.want.Name, r.want.Matches[0].Backoff) // of all, see Matches
+	n := r.usage(queue).Consumers
+	if patterns := r.unknownMatches(); n > 0 && len(patterns) > 0 {
+		f.warn(topology.WarnRestartProcessors, fmt.Sprintf("%s has %s: what fails in queues that match %s may go to %s until these processors have the new file; after apply, restart those that run without --watch",
+			text.Name(queue), text.Count(n, "consumer"), text.Some(patterns), text.Name(topology.UnroutableName(r.want.Name))))
+	}
 	return f
+}
+
+// unknownMatches returns the patterns of matches that were not applied yet with their dead-letter
+// queue. A processor that has read an older file does not know the queues of a new one, and sends
+// what dies to the address of the previous dead-letter queue.
+func (r *resolver) unknownMatches() (patterns []string) {
+	bound, applied := map[string]bool{}, map[string]bool{}
+	for _, b := range r.state.Have.Bindings {
+		if b.Source == topology.DeadLetterName(r.want.Name) {
+			bound[b.Key] = true
+		}
+	}
+	for _, p := range r.state.Have.Policies {
+		applied[p.Name] = true
+	}
+	for _, m := range r.want.Matches {
+		isNew := true
+		for _, name := range m.PolicyNames(r.want.Name) {
+			isNew = isNew && !applied[name]
+		}
+		if isNew || !bound[topology.AddressKey(m.DeadLetterQueue)] {
+			patterns = append(patterns, m.Pattern)
+		}
+	}
+	return patterns
 }
 
 // ByStatistics says how sure it is that a queue that was not asked has no consumers.

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -192,24 +193,33 @@ func TestDecisive(t *testing.T) {
 	}
 }
 
-// Processors that consume while the tiers of their backoff change are to be restarted.
+// Processors that consume while the tiers of their backoff change, or the dead-letter queue of a
+// match, are to be restarted.
 func TestRestartProcessors(t *testing.T) {
 	t.Parallel()
-	had := loaded(t, shopFile("a: {tiers: [1s]}", "{name: w, backoff: a}"))
+	const tiers, jobs = "[1s]", "\n  - {match: ^jobs-, external: true, backoff: a}"
+	const pit, mails = "\n  - {match: ^jobs-, external: true, backoff: a, dead: {queue: pit}}", jobs + "\n  - {match: ^mails-, external: true, backoff: a}"
+	const match = "shop.a.failed has 1 consumer: what fails in queues that match ^%s- may go to shop.unroutable until these processors have the new file; after apply, restart those that run without --watch"
+	file := func(tiers, matches string) topology.Compiled {
+		return loaded(t, shopFile("a: {tiers: "+tiers+"}", "{name: w, backoff: a}"+matches))
+	}
+	had := file(tiers, jobs)
 	for name, tc := range map[string]struct {
-		tiers     string
-		consumers int64
-		want      string
+		tiers, match string
+		consumers    int64
+		want         string
 	}{
-		"more tiers":   {"[1s, 1m]", 2, "shop.a.failed has 2 consumers: a processor uses the tiers of the file that it has read, and dead-letters after the last of them; after apply, restart those that run without --watch"},
-		"no consumers": {"[1s, 1m]", 0, ""},
-		"no change":    {"[1s]", 2, ""},
+		"more tiers":   {"[1s, 1m]", jobs, 2, "shop.a.failed has 2 consumers: a processor uses the tiers of the file that it has read, and dead-letters after the last of them; after apply, restart those that run without --watch"},
+		"dead letters": {tiers, pit, 1, fmt.Sprintf(match, "jobs")},
+		"a new match":  {tiers, mails, 1, fmt.Sprintf(match, "mails")},
+		"no consumers": {"[1s, 1m]", pit, 0, ""},
+		"no change":    {tiers, jobs, 2, ""},
 	} {
 		state := topology.State{Version: "4.3.0", VHost: "/", Have: had.Topology, Usage: map[string]topology.Usage{
 			"shop.a.failed": {Consumers: tc.consumers, ConsumersAsked: true},
 		}}
 		got := ""
-		want := loaded(t, shopFile("a: {tiers: "+tc.tiers+"}", "{name: w, backoff: a}"))
+		want := file(tc.tiers, tc.match)
 		for _, w := range plan.Make(want, state, plan.Options{}).Warnings {
 			if w.Name == topology.WarnRestartProcessors {
 				got = w.Text

@@ -36,7 +36,8 @@ const (
 	WarnOverruled = "overruled"
 	// WarnRenamed: a queue is deleted, and one with the same bindings is created.
 	WarnRenamed = "renamed"
-	// WarnRestartProcessors: the tiers of a backoff change, and processors may have the previous ones.
+	// WarnRestartProcessors: the tiers of a backoff or the dead-letter queue of a match change, and
+	// processors may have the previous ones.
 	WarnRestartProcessors = "restart-processors"
 	// WarnRetiredAddress: failed messages of a queue that left the file may still wait for a retry.
 	WarnRetiredAddress = "retired-address"
