@@ -100,7 +100,7 @@ func diff(r resolved) Plan {
 		c.Reason = "no file declares it"
 		p.Drift = append(p.Drift, c)
 	}
-	p.Retiring, p.RetiringDead = r.orphans.retired, r.orphans.retiredDead
+	p.Retiring, p.StillRead, p.RetiringDead = r.orphans.retired, r.orphans.stillRead, r.orphans.retiredDead
 	p.Staying, p.Unprocessed = r.orphans.staying, r.unprocessed
 	r.losing(&p)
 	endangered(&p)

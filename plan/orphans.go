@@ -24,8 +24,9 @@ type orphans struct {
 
 	// found are the objects, and stay are those of them that are still needed.
 	found, stay topology.Topology
-	// retired are the retired tiers and failed queues that are deleted once they are empty.
-	retired []string
+	// retired are the retired tiers and failed queues that are deleted once they are empty and not
+	// read, and stillRead those of them that have consumers.
+	retired, stillRead []string
 	// retiredDead are the previous dead-letter queues that are deleted once they are empty.
 	retiredDead []string
 	// staying are queues that stay for a legacy queue that dlxctl made.
@@ -255,6 +256,9 @@ func (r *orphans) retireFailed(q topology.Queue) {
 	}
 	r.warn(topology.WarnRetiredBackoff, why+"; to delete it, run apply again after that, or pass --wait to wait for that")
 	r.retired = append(r.retired, q.Name)
+	if u.Consumers > 0 {
+		r.stillRead = append(r.stillRead, q.Name)
+	}
 	r.loops[backoff] = true
 }
 

@@ -148,8 +148,9 @@ type Plan struct {
 	// Drift are bindings that no file declares and that touch the topology. Each is a deletion,
 	// which Options.Prune carries out.
 	Drift []Change
-	// Retiring are the retired tiers that are deleted once they are empty.
-	Retiring []string
+	// Retiring are the retired tiers and failed queues that are deleted once they are empty and not
+	// read. StillRead are those that a processor with an older file reads.
+	Retiring, StillRead []string
 	// RetiringDead are the previous dead-letter queues that are deleted once they are empty. Only
 	// people empty them, so that no run waits for them.
 	RetiringDead []string

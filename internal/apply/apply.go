@@ -401,25 +401,51 @@ func (r *Runner) retire(ctx context.Context, first plan.Plan) (plan.Plan, error)
 	}
 }
 
-// waitsFor names what the run waits for, and says it in a line: tiers with messages, or else a
-// queue that the plan does not know to be in use, and that the broker has refused to delete.
+// waitsFor names what the run waits for, and says it in a line: retired tiers, or else a queue that
+// the plan does not know to be in use, and that the broker has refused to delete.
 func (r *Runner) waitsFor(todo plan.Plan) (names, line string) {
-	names = strings.Join(todo.Retiring, ", ")
-	if names == "" && r.refusal != nil {
+	hold, read := retiring(todo)
+	switch names = strings.Join(todo.Retiring, ", "); {
+	case names == "" && r.refusal != nil:
 		return r.refusal.queue, "waiting: " + r.refusal.String()
+	case read == "":
+		return names, "waiting until retired tiers are empty: " + hold
+	case hold == "":
+		return names, "waiting until no processor with an older file reads " + read
+	default:
+		return names, "waiting until retired tiers are empty: " + hold +
+			"; and until no processor with an older file reads " + read
 	}
-	return names, "waiting until retired tiers are empty: " + names
+}
+
+// retiring names the retired queues of a plan that hold messages, and those that processors with an
+// older file read.
+func retiring(p plan.Plan) (hold, read string) {
+	var holding, reading []string
+	for _, name := range p.Retiring {
+		if slices.Contains(p.StillRead, name) {
+			reading = append(reading, name)
+		} else {
+			holding = append(holding, name)
+		}
+	}
+	return strings.Join(holding, ", "), strings.Join(reading, ", ")
 }
 
 // waitedFor is the error of a run that has waited as long as it may.
 func (r *Runner) waitedFor(p plan.Plan) error {
-	after, hold := text.Duration(r.Wait), strings.Join(p.Retiring, ", ")
-	switch {
-	case r.refusal == nil:
-		return unfinished("retired tiers still hold messages after %s: %s; run %s again", after, hold, r.command())
-	case hold == "":
-		return unfinished("%s, after %s; run %s again", r.refusal, after, r.command())
-	default:
-		return unfinished("%s, and retired tiers still hold messages, after %s: %s; run %s again", r.refusal, after, hold, r.command())
+	var why []string
+	if r.refusal != nil {
+		why = append(why, r.refusal.String())
 	}
+	hold, read := retiring(p)
+	if hold != "" || read == "" && r.refusal == nil {
+		why = append(why, "retired tiers still hold messages: "+hold)
+	}
+	then := "run " + r.command() + " again"
+	if read != "" {
+		why = append(why, "a processor with an older file still reads "+read)
+		then = "restart it with the new file, then " + then
+	}
+	return unfinished("waited for %s: %s; %s", text.Duration(r.Wait), strings.Join(why, ", and "), then)
 }

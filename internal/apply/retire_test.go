@@ -357,8 +357,8 @@ func TestAWaitEndsWhileATierCannotBeDeleted(t *testing.T) {
 	defer cancel()
 	runner := apply.Runner{Session: session, Reporter: hooks{writes: func() {}}, Wait: time.Second}
 	err = runner.Run(ctx)
-	const want = "shop.b.retry.3m is not deleted: the queue holds a message, and retired tiers still hold messages, " +
-		"after 1s: " + holds + "; run apply again"
+	const want = "waited for 1s: shop.b.retry.3m is not deleted: the queue holds a message, and retired tiers still hold " +
+		"messages: " + holds + "; run apply again"
 	if err == nil || err.Error() != want {
 		t.Errorf("the run ends with %v", err)
 	}
