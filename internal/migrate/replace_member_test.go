@@ -17,7 +17,7 @@ import (
 // goes down later.
 func TestReplaceWhileAMemberIsDown(t *testing.T) {
 	t.Parallel()
-	nodes := brokertest.OlderCluster(t)
+	nodes := brokertest.UpgradedCluster(t)
 	file := strings.Replace(fmt.Sprintf(topologyFile, "quorum"), "    replaces: old\n", "", 1)
 	s := newStageIn(t, nodes[0].VHost(t), file, "", nil)
 	s.apply(t, s.want)

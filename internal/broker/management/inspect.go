@@ -233,6 +233,9 @@ type Reading struct {
 	done  chan struct{} // closed when all were read
 }
 
+// featureFlags lists the feature flags of the broker. Before 3.13 only administrators may read it.
+const featureFlags = "feature-flags?columns=name,state"
+
 // Begin begins to read all lists at once, until ctx ends, and does not wait for them.
 func (m *Client) Begin(ctx context.Context) *Reading {
 	r := &Reading{vhost: m.vhost, done: make(chan struct{})}
@@ -245,7 +248,7 @@ func (m *Client) Begin(ctx context.Context) *Reading {
 		making(ctx, m, &l.bindings, "bindings/"+vhost+bindingColumns, &l.have.Bindings, bindings),
 		making(ctx, m, &l.policies, "policies/"+vhost, &l.have.Policies, policies),
 		func() error { return ifPermitted(m.get(ctx, &l.operator, "operator-policies/"+vhost)) },
-		func() error { return ifPermitted(m.get(ctx, &l.flags, "feature-flags?columns=name,state")) },
+		func() error { return ifPermitted(m.get(ctx, &l.flags, featureFlags)) },
 		func() (err error) { l.alarm, err = m.alarm(ctx); return err },
 		func() error { return m.addressable(ctx) }, // the last: it relies on that there is the virtual host
 	}

@@ -234,9 +234,10 @@ func (m *Client) proveWhole(ctx context.Context, q topology.Queue) (gone bool, e
 
 // Undeletable says why a quorum queue must not be deleted while the node of a member is down; empty
 // if it may be. That member is not deleted. Once its node is up, it takes part in a later queue of
-// the same name with the log of the deleted one (3.10.8 and 4.0.5; not 4.3.6). Consumers on that
-// node then get messages again that were acknowledged, and their acknowledgements delete messages
-// that no consumer got. The broker may report a node that has just stopped as up.
+// the same name with the log of the deleted one (3.10.8, 4.0.5, and 4.3.6 without the feature flag
+// track_qq_members_uids, which an upgrade does not enable; not with it). Consumers on that node
+// then get messages again that were acknowledged, and their acknowledgements delete messages that
+// no consumer got. The broker may report a node that has just stopped as up.
 func (m *Client) Undeletable(ctx context.Context, q topology.Queue) (why string, gone bool, err error) {
 	if q.Type() != topology.Quorum {
 		return "", false, nil
@@ -253,14 +254,10 @@ func (m *Client) Undeletable(ctx context.Context, q topology.Queue) (why string,
 	if len(down) == 0 {
 		return "", false, nil
 	}
-	o, err := m.overview(ctx)
-	if err != nil {
+	var flags []flagState
+	err = ifPermitted(m.get(ctx, &flags, featureFlags)) // what is not known refuses
+	if err != nil || slices.Contains(flags, flagState{"track_qq_members_uids", "enabled"}) {
 		return "", false, err
-	}
-	var major, minor int
-	_, _ = fmt.Sscanf(o.Version, "%d.%d", &major, &minor) // 0 refuses
-	if major > 4 || major == 4 && minor >= 3 {
-		return "", false, nil
 	}
 	return fmt.Sprintf("a member of the queue is on a node that is down (%s), and would come back in a later queue of this name; start the node, or remove it from the cluster",
 		text.Some(down)), false, nil

@@ -15,7 +15,7 @@ import (
 // queue of that name with the messages of the deleted one: the queue stays until the node is up.
 func TestAQueueStaysWhileAMemberIsDown(t *testing.T) {
 	t.Parallel()
-	nodes := brokertest.OlderCluster(t)
+	nodes := brokertest.UpgradedCluster(t)
 	target := nodes[0].VHost(t)
 	m := manage(t, target)
 	m.UseAMQP(dial(t, target))
