@@ -149,7 +149,7 @@ needs consent: --allow '"stops-consumers=a""b"'
 + backoff direct: 1 queue
 + backoff keyed: 1 queue
 ! queue same.queue
-- backoff b: 1 queue
+- retired objects of backoff b: 1 queue
 - backoff gone: 1 queue
 
   backoff b: an outage of 1m10s or more makes dead letters
