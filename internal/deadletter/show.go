@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -66,16 +67,16 @@ func begins(header string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(header, p) })
 }
 
-// DefaultWidth is the width of texts in columns where the width of the terminal is unknown.
-const DefaultWidth = 120
+// widestNames is how many columns names of rows have at most, however wide the terminal is.
+const widestNames = 40
 
 // WriteShow writes a message for a person to read: why it died, its way, its properties, its
 // headers by family, and its body. Whatever the message holds, the text has no characters that
-// control a terminal. Long values are wrapped at width columns; 0 is [DefaultWidth]. The body is
-// not wrapped.
+// control a terminal. Long values are wrapped at width columns; 0 wraps none, as a program may
+// read the text. The body is not wrapped.
 func WriteShow(w io.Writer, v View, width int) error {
 	if width <= 0 {
-		width = DefaultWidth
+		width = math.MaxInt
 	}
 	var p page
 	p.width = width
@@ -222,7 +223,7 @@ func (p *page) section(title string, rows [][2]string) {
 		rows[i][0] = safe(rows[i][0])
 		longest = max(longest, utf8.RuneCountInString(rows[i][0]))
 	}
-	longest = min(longest, p.width/3)
+	longest = min(longest, p.width/3, widestNames)
 	fmt.Fprintf(p, "\n%s\n", title)
 	for _, r := range rows {
 		head := fmt.Sprintf("  %-*s  ", longest, r[0])
@@ -239,6 +240,9 @@ func (p *page) wrapped(head string, indent int, line string) {
 	runes := []rune(line)
 	for {
 		part := runes[:min(room, len(runes))]
+		if space := strings.LastIndexByte(string(part), ' '); len(part) < len(runes) && space > 0 {
+			part = []rune(string(part)[:space+1])
+		}
 		fmt.Fprintln(p, strings.TrimRight(head+string(part), " "))
 		if runes = runes[len(part):]; len(runes) == 0 {
 			return
@@ -257,7 +261,7 @@ func (p *page) timeline(hops []Hop) {
 		longest = max(longest, utf8.RuneCountInString(safe(h.Queue)))
 		assumed = assumed || h.Assumed
 	}
-	longest = min(longest, p.width/3)
+	longest = min(longest, p.width/3, widestNames)
 	fmt.Fprint(p, "\ntimeline\n")
 	for _, h := range hops {
 		when := Moment(h.Time)

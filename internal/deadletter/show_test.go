@@ -165,11 +165,13 @@ func TestHeadersAreShownByTheirAuthor(t *testing.T) {
 	}
 }
 
+// Long values are wrapped, at spaces where they have some, and not where programs read the text.
 func TestLongValuesAreWrapped(t *testing.T) {
 	t.Parallel()
 	var r deadletter.Reader
 	m := message("x", spring("events", "k"))
-	m.Delivery.Headers["long"] = strings.Repeat("ab ", 300)
+	long := strings.Repeat("ab ", 300)
+	m.Delivery.Headers["long"] = long
 	m.Delivery.Headers["x-exception-stacktrace"] = "first\n\tat " + strings.Repeat("y", 200)
 	for _, width := range []int{80, 120} {
 		v := r.View(m)
@@ -178,7 +180,13 @@ func TestLongValuesAreWrapped(t *testing.T) {
 			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width {
 				t.Errorf("a line has %d of %d columns: %s", n, width, line)
 			}
+			if strings.HasSuffix(line, " a\n") {
+				t.Errorf("a word is broken at %d columns: %s", width, line)
+			}
 		}
+	}
+	if text := shown(t, r.View(m), 0); !strings.Contains(text, strings.TrimSpace(long)) {
+		t.Errorf("a text without a width is wrapped:\n%s", text)
 	}
 }
 
