@@ -153,7 +153,7 @@ func setSource(flags *pflag.FlagSet, s planview.Source) {
 
 // run applies a saved plan, or the files.
 func (k *applyCommand) run(ctx context.Context, saved *planview.Saved) error {
-	r := apply.Runner{Options: k.plan.options, Settle: k.settle, Wait: k.wait}
+	r := apply.Runner{Options: k.plan.options, Asks: !k.yes, Settle: k.settle, Wait: k.wait}
 	want, conn, err := k.wanted(saved, &r)
 	if err != nil {
 		return err

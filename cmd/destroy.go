@@ -54,7 +54,7 @@ func (k *applyCommand) destroy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := apply.Runner{Options: k.plan.options, Settle: 500 * time.Millisecond, Wait: k.wait}
+	r := apply.Runner{Options: k.plan.options, Asks: !k.yes, Settle: 500 * time.Millisecond, Wait: k.wait}
 	if r.Session, err = k.app.conn.open(plan.Nothing(t)); err != nil {
 		return err
 	}

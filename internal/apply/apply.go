@@ -83,6 +83,9 @@ type Runner struct {
 	// Saved is the saved plan to carry out: the run is refused if the broker has changed
 	// since. Nil: the plan that is made now.
 	Saved *planview.Saved
+	// Asks says that Confirm asks a person, who may take long: then the run reads the broker once
+	// more, and is refused if it has changed since the plan was shown.
+	Asks bool
 	// Settle is the pause between two steps of a changed backoff.
 	Settle time.Duration
 	// Wait is how long to wait until retired tiers are empty, to delete them. Zero: they
@@ -190,6 +193,16 @@ func (r *Runner) confirm(ctx context.Context, p plan.Plan, replaced []string) er
 		return err
 	}
 	r.confirmed = true
+	if !r.Asks {
+		return nil
+	}
+	// A binding that another client has made meanwhile would go with its queue.
+	switch now, err := r.plan(ctx); {
+	case err != nil:
+		return err
+	case now.Fingerprint != p.Fingerprint:
+		return fmt.Errorf("the broker has changed since the plan was shown; nothing was written; run %s again", r.command())
+	}
 	return nil
 }
 
