@@ -243,7 +243,7 @@ func (r *Runner) plan(ctx context.Context) (plan.Plan, error) {
 
 // write carries out a plan, and reads the broker again to verify it.
 func (r *Runner) write(ctx context.Context, p plan.Plan) error {
-	done := map[plan.Action]int{}
+	done, before := map[plan.Action]int{}, blocked(r.last)
 	keeper := tierKeeper{Converger: r.Session.Management, kept: map[topology.Key]bool{}, delays: map[string][]string{}}
 	step, finish := r.Reporter.Progress(ctx, len(p.Changes))
 	err := ExecuteWithReroutes(ctx, &keeper, r.Session.Topology, p, r.Settle, func(c plan.Change) {
@@ -277,6 +277,12 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 		}
 		return unfinished("%s written, but the broker does not match the topology; another client may be changing it. Run %s again. Remaining changes:\n%s", text.Count(len(p.Changes), "change"), r.command(), rest.String())
 	}
+	for _, c := range p.Changes { // another topology may have written at the same time: see its lock
+		if why, is := blocked(r.last)[keyOf(c)]; is && before[keyOf(c)] == "" {
+			return unfinished("%s written, and another client has changed the broker meanwhile: %s %s: %s; then run %s again",
+				text.Count(len(p.Changes), "change"), c.Kind, text.Name(c.Name), why, r.command())
+		}
+	}
 	for a, n := range done {
 		r.done[a] += n
 	}
@@ -293,6 +299,17 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 		r.Reporter.Result(fmt.Sprintf("done: %s, %s%s", summary(done), rest, r.later(left)))
 	}
 	return nil
+}
+
+// blocked returns why changes of a plan are blocked, by object.
+func blocked(p plan.Plan) map[topology.Key]string {
+	out := map[topology.Key]string{}
+	for _, c := range p.Changes {
+		if c.Action == plan.Blocked {
+			out[keyOf(c)] = c.Reason
+		}
+	}
+	return out
 }
 
 // readBack returns the changes of p that the broker does not show. It writes policies a few

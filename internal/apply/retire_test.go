@@ -157,6 +157,33 @@ func TestTheBrokerChangesWhileAPersonReadsThePlan(t *testing.T) {
 	})
 }
 
+// Two topologies take the same queue at the same moment: neither plan has seen the other. The one
+// that ends last does not say that its topology is verified.
+func TestTwoTopologiesTakeAQueue(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	brokertest.Declare(t, target.Channel(t), "crm", amqp091.Table{"x-queue-type": "quorum"})
+	run := func(name string, writes func()) error {
+		file := "version: 1\nname: " + name + "\ndefaults: {backoff: none}\nqueues: [{name: crm, external: true, deadLetterBy: policy}]\n"
+		session, err := apply.Open(managementtest.Endpoint(t, target), load(t, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
+		r := apply.Runner{Session: session, Reporter: hooks{writes: writes}}
+		return r.Run(t.Context())
+	}
+	err := run("first", func() {
+		if err := run("second", func() {}); err != nil {
+			t.Error(err)
+		}
+	})
+	var unfinished *apply.UnfinishedError
+	if !errors.As(err, &unfinished) || !strings.Contains(err.Error(), "another client has changed the broker meanwhile") {
+		t.Errorf("the run ends with %v", err)
+	}
+}
+
 // The messages of a failed queue whose processor has ended move only with consent, also where the
 // plan has no change. The run counts them, and says which have no queue any more, and which are
 // dead letters, as their queue has no retries.
