@@ -18,8 +18,8 @@ import (
 // the dashboard query, for every queue that they name. Dead letters that are looked at count.
 func TestAlertsUseMetricsThatRabbitMQExports(t *testing.T) {
 	brokertest.OnNewestLine(t)
+	needsLine(t, "4.3") // for engine: native
 	t.Parallel()
-	before4ExportsNoDeliveries(t)
 	address := brokertest.FreePort(t)
 	_, port, _ := strings.Cut(address, ":")
 	node := brokertest.NodeWith(t, "--set", "prometheus.tcp.ip = 127.0.0.1", "--set", "prometheus.tcp.port = "+port,
@@ -112,13 +112,4 @@ func series(t *testing.T, page, selector string) (found, named int) {
 		}
 	}
 	return found, named
-}
-
-// before4ExportsNoDeliveries skips a test before RabbitMQ 4.0: the metrics of 3.10.8 have no
-// deliveries of a single queue.
-func before4ExportsNoDeliveries(t *testing.T) {
-	t.Helper()
-	if !brokertest.VHost(t).AtLeast("4.0") {
-		t.Skip("RabbitMQ exports the deliveries of single queues from 4.0 on")
-	}
 }

@@ -39,7 +39,7 @@ const idle = "DlxctlQueueWithoutConsumers"
 func TestAlertsFireAndClear(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	before4ExportsNoDeliveries(t)
+	needsLine(t, "4.0") // for the deliveries of single queues in its metrics
 	metrics := brokertest.FreePort(t)
 	_, port, _ := strings.Cut(metrics, ":")
 	node := brokertest.NodeWith(t, "--set", "prometheus.tcp.ip = 127.0.0.1", "--set", "prometheus.tcp.port = "+port,

@@ -209,12 +209,16 @@ func TestAQueueIsDeletedOnlyIfProvedEmpty(t *testing.T) {
 		"an object for it":              {map[string]string{"queues": empty, "statistics": unused, "get": `{}`}, false},
 		"null is in it":                 {map[string]string{"queues": empty, "statistics": unused, "get": `[null]`}, false},
 		"a list for the queue itself":   {map[string]string{"queues": empty, "statistics": unused, "queue": `[]`}, false},
-		"a member is down before 4.3": {map[string]string{
+		"a member is down": {map[string]string{
 			"queues": empty, "statistics": unused, "queue": `{"members":["a","b"],"online":["a"]}`,
-			"overview": `{"rabbitmq_version":"4.2.9","cluster_name":"c"}`,
 		}, false},
-		"a member is down on 4.3": {map[string]string{
+		"a member is down, and queues do not know theirs": {map[string]string{
 			"queues": empty, "statistics": unused, "queue": `{"members":["a","b"],"online":["a"]}`,
+			"feature-flags": `[{"name":"track_qq_members_uids","state":"disabled"}]`,
+		}, false},
+		"a member is down, and queues know theirs": {map[string]string{
+			"queues": empty, "statistics": unused, "queue": `{"members":["a","b"],"online":["a"]}`,
+			"feature-flags": `[{"name":"track_qq_members_uids","state":"enabled"}]`,
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
