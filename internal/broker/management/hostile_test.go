@@ -212,11 +212,11 @@ func TestAQueueIsDeletedOnlyIfProvedEmpty(t *testing.T) {
 		"a member is down": {map[string]string{
 			"queues": empty, "statistics": unused, "queue": `{"members":["a","b"],"online":["a"]}`,
 		}, false},
-		"a member is down, and queues do not know theirs": {map[string]string{
+		"a member is down, and queues do not know their members": {map[string]string{
 			"queues": empty, "statistics": unused, "queue": `{"members":["a","b"],"online":["a"]}`,
 			"feature-flags": `[{"name":"track_qq_members_uids","state":"disabled"}]`,
 		}, false},
-		"a member is down, and queues know theirs": {map[string]string{
+		"a member is down, and queues know their members": {map[string]string{
 			"queues": empty, "statistics": unused, "queue": `{"members":["a","b"],"online":["a"]}`,
 			"feature-flags": `[{"name":"track_qq_members_uids","state":"enabled"}]`,
 		}, true},
