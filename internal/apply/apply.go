@@ -277,8 +277,9 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 		}
 		return unfinished("%s written, but the broker does not match the topology; another client may be changing it. Run %s again. Remaining changes:\n%s", text.Count(len(p.Changes), "change"), r.command(), rest.String())
 	}
-	for _, c := range p.Changes { // another topology may have written at the same time: see its lock
-		if why, is := blocked(r.last)[keyOf(c)]; is && before[keyOf(c)] == "" {
+	now := blocked(r.last) // another topology may have written at the same time: a lock is for one
+	for _, c := range p.Changes {
+		if why, is := now[keyOf(c)]; is && before[keyOf(c)] == "" {
 			return unfinished("%s written, and another client has changed the broker meanwhile: %s %s: %s; then run %s again",
 				text.Count(len(p.Changes), "change"), c.Kind, text.Name(c.Name), why, r.command())
 		}
