@@ -89,31 +89,55 @@ func (r *resolver) outdated() (f findings) {
 	queue := topology.FailedQueueName(r.want.Name, r.want.Matches[0].Backoff) // of all, see Matches
 	n := r.usage(queue).Consumers
 	if patterns := r.unknownMatches(); n > 0 && len(patterns) > 0 {
-		f.warn(topology.WarnRestartProcessors, fmt.Sprintf("%s has %s: what fails in queues that match %s may go to %s until these processors have the new file; after apply, restart those that run without --watch",
+		f.warn(topology.WarnRestartProcessors, fmt.Sprintf("%s has %s: what fails in queues that match %s may go to %s until its processors have the new file; after apply, restart those that run without --watch",
 			text.Name(queue), text.Count(n, "consumer"), text.Some(patterns), text.Name(topology.UnroutableName(r.want.Name))))
 	}
 	return f
 }
 
-// unknownMatches returns the patterns of matches that were not applied yet with their dead-letter
-// queue. A processor that has read an older file does not know the queues of a new one, and sends
-// what dies to the address of the previous dead-letter queue.
+// unknownMatches returns the patterns of matches that a processor with the file of before may not
+// know: of a new one it does not know the queues. Where the address of a dead-letter queue is new
+// or goes, it sends what dies there to the address that it knows, of which match the broker does
+// not tell.
 func (r *resolver) unknownMatches() (patterns []string) {
-	bound, applied := map[string]bool{}, map[string]bool{}
+	dead, wanted := topology.DeadLetterName(r.want.Name), map[string]bool{}
+	bound, returned, applied := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, b := range r.want.Bindings {
+		wanted[b.Key] = wanted[b.Key] || b.Source == dead
+	}
+	gone := false
 	for _, b := range r.state.Have.Bindings {
-		if b.Source == topology.DeadLetterName(r.want.Name) {
+		switch b.Source {
+		case dead:
 			bound[b.Key] = true
+			gone = gone || b.Key == topology.AddressKey(b.Destination) && !wanted[b.Key] && r.owns(b.Arguments)
+		case topology.ReturnExchangeName(r.want.Name):
+			returned[b.Destination] = true
 		}
 	}
+	ending := map[string]bool{} // the matches on the broker, without those of the file
 	for _, p := range r.state.Have.Policies {
 		applied[p.Name] = true
+		if topology.IsMatchPolicyName(r.want.Name, p.Name) {
+			ending[p.Name] = true
+		}
+	}
+	for _, p := range r.want.Policies {
+		delete(ending, p.Name)
+	}
+	gone = gone && len(ending) == 0 // else the address goes with its match
+	covers, isNew := map[string]bool{}, map[string]bool{} // patterns: of queues, of such without an address
+	for _, w := range r.want.WorkQueues {
+		covers[w.Match] = true
+		isNew[w.Match] = isNew[w.Match] || !returned[w.Name]
 	}
 	for _, m := range r.want.Matches {
-		isNew := true
+		known := false
 		for _, name := range m.PolicyNames(r.want.Name) {
-			isNew = isNew && !applied[name]
+			known = known || applied[name]
 		}
-		if isNew || !bound[topology.AddressKey(m.DeadLetterQueue)] {
+		// A pattern that is written in another way may cover what another one did before.
+		if gone || !bound[topology.AddressKey(m.DeadLetterQueue)] || !known && (isNew[m.Pattern] || !covers[m.Pattern]) {
 			patterns = append(patterns, m.Pattern)
 		}
 	}

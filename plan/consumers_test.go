@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -198,26 +199,33 @@ func TestDecisive(t *testing.T) {
 func TestRestartProcessors(t *testing.T) {
 	t.Parallel()
 	const tiers, jobs = "[1s]", "\n  - {match: ^jobs-, external: true, backoff: a}"
-	const pit, mails = "\n  - {match: ^jobs-, external: true, backoff: a, dead: {queue: pit}}", jobs + "\n  - {match: ^mails-, external: true, backoff: a}"
-	const match = "shop.a.failed has 1 consumer: what fails in queues that match ^%s- may go to shop.unroutable until these processors have the new file; after apply, restart those that run without --watch"
+	const pit, mails = "\n  - {match: ^jobs-, external: true, backoff: a, dead: {queue: pit}}", "\n  - {match: ^mails-, external: true, backoff: a}"
+	const match = "shop.a.failed has 1 consumer: what fails in queues that match ^%s may go to shop.unroutable until its processors have the new file; after apply, restart those that run without --watch"
 	file := func(tiers, matches string) topology.Compiled {
 		return loaded(t, shopFile("a: {tiers: "+tiers+"}", "{name: w, backoff: a}"+matches))
 	}
-	had := file(tiers, jobs)
+	two := strings.Replace(pit, "jobs", "mails", 1)
 	for name, tc := range map[string]struct {
-		tiers, match string
-		consumers    int64
-		want         string
+		had, tiers, match string
+		consumers         int64
+		want              string
 	}{
-		"more tiers":   {"[1s, 1m]", jobs, 2, "shop.a.failed has 2 consumers: a processor uses the tiers of the file that it has read, and dead-letters after the last of them; after apply, restart those that run without --watch"},
-		"dead letters": {tiers, pit, 1, fmt.Sprintf(match, "jobs")},
-		"a new match":  {tiers, mails, 1, fmt.Sprintf(match, "mails")},
-		"no consumers": {"[1s, 1m]", pit, 0, ""},
-		"no change":    {tiers, jobs, 2, ""},
+		"more tiers":                          {jobs, "[1s, 1m]", jobs, 2, "shop.a.failed has 2 consumers: a processor uses the tiers of the file that it has read, and dead-letters after the last of them; after apply, restart those that run without --watch"},
+		"dead letters":                        {jobs, tiers, pit, 1, fmt.Sprintf(match, "jobs-")},
+		"to the dead-letter queue of another": {pit + mails, tiers, jobs + mails, 1, fmt.Sprintf(match, "jobs-, ^mails-")},
+		"a new match":                         {jobs, tiers, jobs + mails, 1, fmt.Sprintf(match, "mails-")},
+		"a pattern less":                      {jobs + two, tiers, jobs, 1, ""},
+		"a narrower pattern":                  {jobs, tiers, strings.Replace(jobs, "jobs-", "jobs-a", 1), 1, ""},
+		"no consumers":                        {jobs, "[1s, 1m]", pit, 0, ""},
+		"no change":                           {jobs, tiers, jobs, 2, ""},
 	} {
+		had := file(tiers, tc.had)
 		state := topology.State{Version: "4.3.0", VHost: "/", Have: had.Topology, Usage: map[string]topology.Usage{
 			"shop.a.failed": {Consumers: tc.consumers, ConsumersAsked: true},
 		}}
+		job := topology.Queue{Name: "jobs-a", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: "quorum"}}
+		state.Have.Queues = append(slices.Clone(state.Have.Queues), job)
+		state.Have.Bindings = append(slices.Clone(state.Have.Bindings), topology.ReturnBinding("shop", job.Name))
 		got := ""
 		want := file(tc.tiers, tc.match)
 		for _, w := range plan.Make(want, state, plan.Options{}).Warnings {

@@ -21,13 +21,14 @@ import (
 //
 // Until its migration is cut over, a successor gets its bindings from migrate, whose switch makes
 // no copies. A key that the file moves to it has no queue until then, which the deletion says.
-func copying(p *Plan) {
+func copying(p *Plan, exchanges []topology.Exchange) {
 	created := map[string][]topology.Binding{} // by source
 	for _, c := range p.Changes {
 		if b, ok := c.After.(topology.Binding); ok && c.Action == Create && b.DestinationType == topology.ToQueue {
 			created[b.Source] = append(created[b.Source], b)
 		}
 	}
+	types := byName(exchanges, func(e topology.Exchange) string { return e.Name })
 	var w moves
 	ending := map[string][]topology.Binding{} // the new bindings, by the queue whose bindings go
 	for i, c := range p.Changes {
@@ -37,8 +38,9 @@ func copying(p *Plan) {
 			continue
 		}
 		for _, waits := range p.Withheld {
-			if waits.Source == b.Source && waits.Key == b.Key {
-				p.Changes[i].Reason += fmt.Sprintf("; %s gets this key only from 'dlxctl migrate'", text.Name(waits.Destination))
+			if t := types[b.Source].Type; matchOf(t, waits) == matchOf(t, b) {
+				p.Changes[i].Reason += fmt.Sprintf("; %s gets these messages only from 'dlxctl migrate'",
+					text.Name(waits.Destination))
 			}
 		}
 		if len(created[b.Source]) == 0 {

@@ -43,7 +43,7 @@ func Make(want topology.Compiled, state topology.State, o Options) Plan {
 		order(p.Changes)
 	}
 	comingBack(&p, want.Delays)
-	copying(&p)
+	copying(&p, r.want.Exchanges)
 	p.Warnings = append(p.Warnings, r.stillBound(p.Changes)...)
 	p.VHost, p.Version, p.Cluster, p.Allow = state.VHost, state.Version, state.Cluster, o.Allow
 	return p

@@ -112,7 +112,7 @@ func TestAKeyMovesToASuccessor(t *testing.T) {
 			got = append(got, c.Reason)
 		}
 	}
-	if len(got) != 1 || !strings.HasSuffix(got[0], "; v2 gets this key only from 'dlxctl migrate'") {
+	if len(got) != 1 || !strings.HasSuffix(got[0], "; v2 gets these messages only from 'dlxctl migrate'") {
 		t.Errorf("deleted is, because %q", got)
 	}
 }

@@ -84,7 +84,7 @@ type Runner struct {
 	// since. Nil: the plan that is made now.
 	Saved *planview.Saved
 	// Asks says that Confirm asks a person, who may take long: then the run reads the broker once
-	// more, and is refused if it has changed since the plan was shown.
+	// more, and is refused if a change that was shown is not to be carried out any more.
 	Asks bool
 	// Settle is the pause between two steps of a changed backoff.
 	Settle time.Duration
@@ -196,12 +196,21 @@ func (r *Runner) confirm(ctx context.Context, p plan.Plan, replaced []string) er
 	if !r.Asks {
 		return nil
 	}
-	// A binding that another client has made meanwhile would go with its queue.
-	switch now, err := r.plan(ctx); {
-	case err != nil:
+	now, err := r.plan(ctx)
+	if err != nil {
 		return err
-	case now.Fingerprint != p.Fingerprint:
-		return fmt.Errorf("the broker has changed since the plan was shown; nothing was written; run %s again", r.command())
+	}
+	allowed := map[topology.Key]plan.Action{}
+	for _, c := range plan.Allowed(now, r.Options.Allow).Changes {
+		allowed[keyOf(c)] = c.Action
+	}
+	// A deletion that needs consent now: a binding that another client has made meanwhile would go
+	// with its queue. What a run may do in addition, as a tier is empty now, is no reason to refuse.
+	for _, c := range plan.Allowed(p, r.Options.Allow).Changes {
+		if allowed[keyOf(c)] != c.Action {
+			return fmt.Errorf("the broker has changed since the plan was shown: %s %s %s is not possible, or not needed, any more; nothing was written; run %s again",
+				c.Action, c.Kind, text.Name(c.Name), r.command())
+		}
 	}
 	return nil
 }
@@ -280,7 +289,7 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 	now := blocked(r.last) // another topology may have written at the same time: a lock is for one
 	for _, c := range p.Changes {
 		if why, is := now[keyOf(c)]; is && before[keyOf(c)] == "" {
-			return unfinished("%s written, and another client has changed the broker meanwhile: %s %s: %s; then run %s again",
+			return unfinished("%s written, and %s %s is blocked now: %s; then run %s again",
 				text.Count(len(p.Changes), "change"), c.Kind, text.Name(c.Name), why, r.command())
 		}
 	}
@@ -350,8 +359,12 @@ func (r *Runner) later(left plan.Plan) string {
 	if len(retiring) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(". To delete %s once %s empty, run %s again%s", strings.Join(retiring, ", "),
-		text.Choose(len(retiring), "it is", "they are"), r.command(), or)
+	unread := ""
+	if slices.ContainsFunc(retiring, func(name string) bool { return slices.Contains(left.StillRead, name) }) {
+		unread = " and no processor with an older file reads " + text.Choose(len(retiring), "it", "them")
+	}
+	return fmt.Sprintf(". To delete %s once %s empty%s, run %s again%s", strings.Join(retiring, ", "),
+		text.Choose(len(retiring), "it is", "they are"), unread, r.command(), or)
 }
 
 // summary counts the changes: "3 created, 1 deleted".
@@ -395,34 +408,35 @@ func (r *Runner) retire(ctx context.Context, first plan.Plan) (plan.Plan, error)
 		}
 		todo := plan.Allowed(p, r.Options.Allow)
 		r.refusal = nil
+		var failed error
 		switch {
 		case todo.Empty() && len(todo.Retiring) == 0: // skipped objects may need other tiers
 			return p, nil
 		case !todo.Empty():
 			// To prove that a tier is empty takes seconds, so this loop does not spin.
-			err := r.write(ctx, todo)
-			if err == nil && r.refusal == nil {
+			failed = r.write(ctx, todo)
+			if failed == nil && r.refusal == nil {
 				continue
 			}
-			if err != nil && refused.IsZero() {
+			if failed != nil && refused.IsZero() {
 				refused = time.Now()
 			}
 			// A message of a tier may have reached a queue after the count by which the queue was to be
 			// deleted. The broker keeps that queue, and the plan of a later count needs consent to it.
-			if err != nil && (!errors.Is(err, broker.ErrRefused) ||
+			if failed != nil && (!errors.Is(failed, broker.ErrRefused) ||
 				time.Since(refused) > min(r.Wait, management.StatisticsLag)) {
-				return p, &UnfinishedError{err}
+				return p, &UnfinishedError{failed}
 			}
 		}
 		if err := r.handOver(ctx, todo.Retiring); err != nil {
 			return p, err
 		}
-		if names, line := r.waitsFor(todo); names != "" && names != said {
-			said = names
+		if line := r.waitsFor(todo); line != "" && line != said {
+			said = line
 			r.Reporter.Notice(line)
 		}
 		if time.Since(begun) > r.Wait {
-			return p, r.waitedFor(p)
+			return p, r.waitedFor(p, failed)
 		}
 		select {
 		case <-tick.C:
@@ -432,19 +446,20 @@ func (r *Runner) retire(ctx context.Context, first plan.Plan) (plan.Plan, error)
 	}
 }
 
-// waitsFor names what the run waits for, and says it in a line: retired tiers, or else a queue that
-// the plan does not know to be in use, and that the broker has refused to delete.
-func (r *Runner) waitsFor(todo plan.Plan) (names, line string) {
-	hold, read := retiring(todo)
-	switch names = strings.Join(todo.Retiring, ", "); {
-	case names == "" && r.refusal != nil:
-		return r.refusal.queue, "waiting: " + r.refusal.String()
+// waitsFor says what the run waits for: retired tiers, or else a queue that the plan does not know
+// to be in use, and that the broker has refused to delete.
+func (r *Runner) waitsFor(todo plan.Plan) string {
+	switch hold, read := retiring(todo); {
+	case hold+read == "" && r.refusal != nil:
+		return "waiting: " + r.refusal.String()
+	case hold+read == "":
+		return ""
 	case read == "":
-		return names, "waiting until retired tiers are empty: " + hold
+		return "waiting until retired tiers are empty: " + hold
 	case hold == "":
-		return names, "waiting until no processor with an older file reads " + read
+		return "waiting until no processor with an older file reads " + read
 	default:
-		return names, "waiting until retired tiers are empty: " + hold +
+		return "waiting until retired tiers are empty: " + hold +
 			"; and until no processor with an older file reads " + read
 	}
 }
@@ -463,20 +478,24 @@ func retiring(p plan.Plan) (hold, read string) {
 	return strings.Join(holding, ", "), strings.Join(reading, ", ")
 }
 
-// waitedFor is the error of a run that has waited as long as it may.
-func (r *Runner) waitedFor(p plan.Plan) error {
+// waitedFor is the error of a run that has waited as long as it may. failed is why its last write
+// failed, if it did.
+func (r *Runner) waitedFor(p plan.Plan, failed error) error {
 	var why []string
 	if r.refusal != nil {
 		why = append(why, r.refusal.String())
 	}
 	hold, read := retiring(p)
-	if hold != "" || read == "" && r.refusal == nil {
+	if hold != "" {
 		why = append(why, "retired tiers still hold messages: "+hold)
 	}
 	then := "run " + r.command() + " again"
 	if read != "" {
 		why = append(why, "a processor with an older file still reads "+read)
 		then = "restart it with the new file, then " + then
+	}
+	if len(why) == 0 && failed != nil {
+		why = append(why, failed.Error())
 	}
 	return unfinished("waited for %s: %s; %s", text.Duration(r.Wait), strings.Join(why, ", and "), then)
 }

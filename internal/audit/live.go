@@ -239,9 +239,8 @@ func fewReplicas() check {
 		if !known || missing <= 0 {
 			return Finding{}, false
 		}
-		without := slices.DeleteFunc(slices.Clone(x.in.Live.Running), func(node string) bool {
-			return slices.Contains(replicas, node)
-		})
+		running := x.in.Live.Running
+		without := slices.DeleteFunc(slices.Clone(running), func(node string) bool { return slices.Contains(replicas, node) })
 		without = without[:min(missing, len(without))]
 		f := Finding{
 			Evidence: fmt.Sprintf("%s, on %s, in a cluster of %d nodes", text.Count(len(replicas), "replica"),
@@ -251,8 +250,11 @@ func fewReplicas() check {
 				return "rabbitmq-queues add_member" + x.vhost("-p") + " " + text.ShellQuote(q.Name) + " " + text.ShellQuote(node)
 			}), " && "),
 		}
-		if len(without) == 0 {
-			f.Remedy = "start the nodes that are down, then run dlxctl audit again"
+		// A member is added by a majority of those that are there.
+		down := slices.ContainsFunc(replicas, func(node string) bool { return !slices.Contains(running, node) })
+		if down || len(without) == 0 {
+			f.Remedy = "start the nodes that are down, or remove those that are lost with rabbitmqctl forget_cluster_node; " +
+				"then run dlxctl audit again"
 		}
 		if len(replicas) == 1 {
 			f.Consequence = fmt.Sprintf("%s stops while the node is down, and its messages are lost with the disk of the node",

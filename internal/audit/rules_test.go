@@ -195,3 +195,29 @@ func TestReturnsThatDoNotCount(t *testing.T) {
 		}
 	}
 }
+
+// No replica is added on a node that is down, nor to a queue of which a node is down.
+func TestReplicasAreAddedOnNodesThatRun(t *testing.T) {
+	t.Parallel()
+	in := example(t, audit.Example{Definitions: `{"queues": [
+		{"name": "q", "durable": true, "auto_delete": false, "arguments": {"x-queue-type": "quorum"}}]}`}, "too-few-replicas")
+	const start = "start the nodes that are down, or remove those that are lost with rabbitmqctl forget_cluster_node; " +
+		"then run dlxctl audit again"
+	for name, tc := range map[string]struct {
+		running, replicas []string
+		want              string
+	}{
+		"all run":           {[]string{"a", "b", "c"}, []string{"a"}, "rabbitmq-queues add_member q b && rabbitmq-queues add_member q c"},
+		"one is down":       {[]string{"a", "c"}, []string{"a"}, "rabbitmq-queues add_member q c"},
+		"only that is left": {[]string{"a", "b"}, []string{"a", "b"}, start},
+		"a member is down":  {[]string{"a", "c"}, []string{"a", "b"}, start},
+	} {
+		in.Live = &topology.Live{
+			Nodes: []string{"a", "b", "c"}, Running: tc.running, Replicas: map[string][]string{"q": tc.replicas},
+		}
+		findings := audit.Run(in).Findings
+		if len(findings) != 1 || findings[0].Remedy != tc.want {
+			t.Errorf("%s: %+v", name, findings)
+		}
+	}
+}

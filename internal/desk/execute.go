@@ -117,13 +117,14 @@ func (d *Desk) onRun(
 	if r.Ended && within.Err() == nil {
 		w.dropEmptyParked(within)
 	}
-	if begin, ok := errors.AsType[unbegun](err); ok {
+	begin, notBegun := errors.AsType[unbegun](err)
+	if cause := context.Cause(within); cause != nil && errors.Is(err, context.Canceled) {
+		err, begin = cause, unbegun{cause} // a request that was in progress says only that it was canceled
+	}
+	if notBegun {
 		return Result{}, begin.error
 	}
 	r.Run, r.Took = run, jsondoc.Seconds(time.Since(began))
-	if cause := context.Cause(within); cause != nil && errors.Is(err, context.Canceled) {
-		err = cause // a request that was in progress says only that it was canceled
-	}
 	if why, ok := errors.AsType[stopped](err); ok {
 		r.Stopped, err = string(why), nil
 	}

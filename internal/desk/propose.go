@@ -417,12 +417,19 @@ func (c *choice) reach(p *Proposal, state topology.State) {
 		fix = "run dlxctl apply"
 	case toWork, toParked:
 	}
+	with := "pass"
+	switch {
+	case c.kind.goes == toOrigin:
+		with = "replay them with"
+	case len(c.to) > 1: // not all are for that queue
+		with = "choose its messages alone, and pass"
+	}
 	for at, n := range c.to {
 		successor, replaced := successors[at.queue]
 		switch {
 		case !exists[at.queue] && replaced:
-			p.Refusals = append(p.Refusals, fmt.Sprintf("the queue %s does not exist: %s replaces it; replay them with --to queue:%s",
-				text.Name(at.queue), text.Name(successor), text.ShellQuote(successor)))
+			p.Refusals = append(p.Refusals, fmt.Sprintf("the queue %s does not exist: %s replaces it; %s --to queue:%s",
+				text.Name(at.queue), text.Name(successor), with, text.ShellQuote(successor)))
 		case !exists[at.queue]:
 			p.Refusals = append(p.Refusals, fmt.Sprintf("the queue %s does not exist; %s", text.Name(at.queue), fix))
 		case bound[at.queue] && c.request.Target == (Target{}) && c.kind.goes == toWork:

@@ -127,7 +127,7 @@ func TestProposeNamesTheSuccessor(t *testing.T) {
 		}
 		return p
 	}
-	const want = "the queue invoices does not exist: billing replaces it; replay them with --to queue:billing"
+	const want = "the queue invoices does not exist: billing replaces it; pass --to queue:billing"
 	if p := propose(desk.Target{}); !slices.Contains(p.Refusals, want) {
 		t.Errorf("refusals %q, want %q", p.Refusals, want)
 	}

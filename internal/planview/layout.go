@@ -183,7 +183,7 @@ func (l *layout) generated(e *entry, g *group) string {
 		}
 		return fmt.Sprintf("dead-lettering of %s: %s", text.Name(e.name), g)
 	case backoffSubject:
-		if g.action == plan.Delete && e.backoff != nil { // the backoff itself stays
+		if g.action == plan.Delete && e.stays {
 			return fmt.Sprintf("retired objects of backoff %s: %s", text.Name(e.name), g)
 		}
 		if g.action != plan.Create || e.backoff == nil || e.reschedule != nil || g.counts[topology.KindExchange] == 0 {

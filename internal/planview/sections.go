@@ -149,7 +149,8 @@ type entry struct {
 	reschedule *plan.Reschedule
 	// waits is the backoff of the subject. Nil: it is not a backoff of the file.
 	backoff *topology.Backoff
-	queues  int // that have the backoff
+	queues  int  // that have the backoff
+	stays   bool // the backoff is one of the file, also by RabbitMQ's own retries
 }
 
 // bindingGroup is bindings of one subject that are made or deleted alike.
@@ -219,6 +220,11 @@ func entriesOf(p plan.Plan) []*entry {
 					e.queues++
 				}
 			}
+		}
+	}
+	for _, b := range slices.Concat(p.Backoffs, p.Native) {
+		if e := by[subject{backoffSubject, b.Name}]; e != nil {
+			e.stays = true
 		}
 	}
 	return out

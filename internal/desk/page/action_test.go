@@ -492,7 +492,9 @@ func TestGroupsOfNumbersAndIdsAreApart(t *testing.T) {
 	t.Parallel()
 	views := orders(10)
 	for i := range views {
-		id := []string{"%08d", "%07da", "0x%d", "3f2504e0-4f89-41d3-9a0c-0305e82c330%d", "%d,5", "k%dJ", "a%d@b.org"}[i%7]
+		id := []string{
+			"%08d", "%07da", "0x%d", "3f2504e0-4f89-41d3-9a0c-0305e82c330%d", "%d,5", "k%dJ", "a%d@b.org", "abcd%03df",
+		}[i%8]
 		views[i].Error = fmt.Sprintf("order "+id+" rejected", i)
 	}
 	s := serve(t, &engine{views: views}).signIn(t)

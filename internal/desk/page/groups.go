@@ -181,7 +181,7 @@ func expression(by, value string, v deadletter.View) string {
 var placeholders = map[string]string{ //nolint:gochecknoglobals // a constant table
 	"<n>": `\d+(?:[.,:]\d+)*`,
 	"<id>": `(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|0[xX][0-9a-fA-F]+` +
-		`|[A-Za-z]*\d+[A-Za-z]+\d[0-9A-Za-z]*|\d+[a-fA-F]+|[a-fA-F]+\d+)`,
+		`|[A-Za-z]*\d+[A-Za-z]+\d[0-9A-Za-z]*|\d+[a-fA-F]+|[a-fA-F]+\d+[a-fA-F]*)`,
 	"<email>": `[\w.+-]+@[\w-]+(?:\.[\w-]+)+`,
 }
 
