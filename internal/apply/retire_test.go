@@ -147,9 +147,8 @@ func TestTheBrokerChangesWhileAPersonReadsThePlan(t *testing.T) {
 		brokertest.Bind(t, ch, "goes", "k", "amq.topic", nil)
 		return nil
 	})
-	const want = "the broker has changed since the plan was shown: delete queue goes is not possible, or not needed, any more; " +
-		"nothing was written; run apply again"
-	if err == nil || err.Error() != want {
+	if err == nil || !strings.HasPrefix(err.Error(), "the broker has changed since the plan was shown: delete ") ||
+		!strings.HasSuffix(err.Error(), " is not possible, or not needed, any more; nothing was written; run apply again") {
 		t.Errorf("the run ends with %v", err)
 	}
 	target.Queue(t, "goes")

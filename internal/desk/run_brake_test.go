@@ -188,8 +188,11 @@ func TestTheBrakeNamesTheKeyOfThePublisher(t *testing.T) {
 				h[name] = v
 			}
 		}
-		brokertest.PublishConfirmed(t, says, "shop.failed", "@billing",
+		confirm, err := says.PublishWithDeferredConfirm("shop.failed", "@billing", true, false,
 			amqp091.Publishing{MessageId: d.MessageId, Headers: h, Body: d.Body})
+		if err != nil || !confirm.Wait() {
+			return errors.Join(err, amqp091.ErrClosed) // the test is over
+		}
 		return d.Ack(false)
 	})
 	s.bury(t, 8)
