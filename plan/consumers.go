@@ -125,7 +125,7 @@ func (r *resolver) unknownMatches() (patterns []string) {
 	for _, p := range r.want.Policies {
 		delete(ending, p.Name)
 	}
-	gone = gone && len(ending) == 0 // else the address goes with its match
+	gone = gone && len(ending) == 0                       // else the address goes with its match
 	covers, isNew := map[string]bool{}, map[string]bool{} // patterns: of queues, of such without an address
 	for _, w := range r.want.WorkQueues {
 		covers[w.Match] = true
