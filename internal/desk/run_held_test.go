@@ -17,6 +17,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // A machine that works on a run dies, and the broker ends its connections one after the other: that
@@ -140,10 +141,17 @@ func TestARunStopsWithoutTheLockOfItsQueue(t *testing.T) {
 	}
 	var run string
 	_, err = d.Execute(t.Context(), p, func(p desk.Progress) {
-		if p.Phase == desk.Taking {
-			run = p.Run
-			end()
+		if p.Phase != desk.Taking || run != "" {
+			return
 		}
+		run = p.Run
+		end()
+		brokertest.Eventually(t, "the lock to be free", func() bool {
+			_, err := s.target.Channel(t).QueueDeclarePassive(topology.DeskLockName("shop", "billing.dead"),
+				false, false, true, false, nil)
+			var refused *amqp091.Error
+			return errors.As(err, &refused) && refused.Code == amqp091.NotFound
+		})
 	})
 	if err == nil || !strings.Contains(err.Error(), "the connection that holds the lock of the queue ended") {
 		t.Fatalf("the run goes on without its lock: %v", err)
