@@ -17,6 +17,10 @@ import (
 // goes down later.
 func TestReplaceWhileAMemberIsDown(t *testing.T) {
 	t.Parallel()
+	if brokertest.VHost(t).AtLeast("4.3") {
+		t.Skip("4.3 may report the dead node as up once more, so that migrate begins and rolls back; " +
+			"TestAQueueStaysWhileAMemberIsDown shows that it keeps the queue")
+	}
 	nodes := brokertest.UpgradedCluster(t)
 	file := strings.Replace(fmt.Sprintf(topologyFile, "quorum"), "    replaces: old\n", "", 1)
 	s := newStageIn(t, nodes[0].VHost(t), file, "", nil)

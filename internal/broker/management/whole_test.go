@@ -23,10 +23,15 @@ func TestAQueueStaysWhileAMemberIsDown(t *testing.T) {
 	apply(t, m, q)
 	down := nodes[2].Name(t)
 	nodes[2].Kill(t)
+	reported := 0 // in a row: 4.3 may report the dead node as up once more
 	brokertest.Eventually(t, "a node that is reported as down", func() bool {
-		online, _ := target.Queue(t, "q")["online"].([]any)
-		return len(online) == 2
-	})
+		if online, _ := target.Queue(t, "q")["online"].([]any); len(online) != 2 {
+			reported = 0
+			return false
+		}
+		reported++
+		return reported == 20
+	}, &reported)
 	err := m.Fresh().Apply(t.Context(), plan.Change{Action: plan.Delete, Before: q})
 	if !errors.Is(err, broker.ErrUnreachable) || !strings.Contains(err.Error(), down) {
 		t.Fatalf("got %v, want an error that names %s", err, down)
