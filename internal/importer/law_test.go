@@ -164,3 +164,28 @@ func checkSameBindings(t failer, state topology.State, want topology.Compiled, f
 func FuzzImport(f *testing.F) {
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) { checkUnchanged(t, drawState(t), importer.Options{}) }))
 }
+
+// Bindings from a headers exchange that differ in their keys alone are one entry, also where the
+// keys do not fit into one line.
+func TestLongKeysFromAHeadersExchange(t *testing.T) {
+	t.Parallel()
+	state := topology.State{VHost: "/", Have: topology.Topology{Queues: []topology.Queue{{
+		Name: "q", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Classic},
+	}}}}
+	for _, key := range []string{"", strings.Repeat("n", 200)} {
+		state.Have.Bindings = append(state.Have.Bindings, topology.Binding{
+			Source: "amq.headers", Destination: "q", DestinationType: topology.ToQueue, Key: key,
+		})
+	}
+	state.Have.Exchanges = []topology.Exchange{{Name: "amq.headers", Type: topology.Headers, Durable: true}}
+	_, want := imported(t, state, importer.Options{Adopt: true})
+	var got int
+	for _, b := range want.Bindings {
+		if b.Source == "amq.headers" {
+			got++
+		}
+	}
+	if got != 2 {
+		t.Errorf("%+v", want.Bindings)
+	}
+}

@@ -392,7 +392,8 @@ func (w *writer) binding(b topology.Binding, same []topology.Binding) {
 	default:
 		members = append(members, member{"keys", textsNode(keys)})
 	}
-	members = append(members, matching(kind, b.Arguments)...)
+	matches := matching(kind, b.Arguments)
+	members = append(members, matches...)
 	s, err := inline(mapNode(members...))
 	w.keep(err)
 	if len(s)+2*4 <= width || len(keys) < 2 {
@@ -405,6 +406,9 @@ func (w *writer) binding(b topology.Binding, same []topology.Binding) {
 		s, err := inline(textNode(key))
 		w.keep(err)
 		w.raw(5, "- "+s)
+	}
+	for _, m := range matches {
+		w.set(4, m.key, m.value)
 	}
 }
 
